@@ -39,7 +39,8 @@ pub(crate) fn run(args: &ChatArgs, call: &Call) -> Result<(), Failure> {
         .map_err(|reason| Failure::input(format!("{}: {reason}", entry.file)))?;
     let conversation = open_conversation(args, &checkpoint)?;
     let limit = find_limit(args, &checkpoint)?;
-    let params = args.sampling.to_params(args.tokens.unwrap_or(usize::MAX))?;
+    let params =
+        args.sampling.to_params(&checkpoint.tokenizer, args.tokens.unwrap_or(usize::MAX))?;
     // Wrong parameters are refused before the weights are loaded.
     TextGenerator::new(&params, &checkpoint.tokenizer, &checkpoint.config, &[])
         .map_err(name_option)?;

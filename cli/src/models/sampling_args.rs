@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use vattention_llm::{Error, GenerationParams, Grammar, SamplingParams};
+use vattention_llm::{Error, GenerationParams, Grammar, SamplingParams, Tokenizer};
 
 use crate::fail::Failure;
 use crate::models::checkpoint::read_text;
@@ -55,12 +55,18 @@ pub(crate) struct SamplingArgs {
 }
 
 impl SamplingArgs {
-    /// Returns the parameters of a generation, and reads the files.
+    /// Returns the parameters of a generation with a tokenizer, and reads the files.
     ///
     /// # Errors
-    /// If a file cannot be read. [`TextGenerator::new`](vattention_llm::TextGenerator::new) checks
-    /// everything else; [`name_option`] names the option of its errors.
-    pub(crate) fn to_params(&self, max_tokens: usize) -> Result<GenerationParams, Failure> {
+    /// If a file cannot be read, or the grammar cannot be compiled.
+    /// [`TextGenerator::new`](vattention_llm::TextGenerator::new) checks everything else;
+    /// [`name_option`] names the option of its errors.
+    pub(crate) fn to_params(
+        &self,
+        tokenizer: &Tokenizer,
+        max_tokens: usize,
+    ) -> Result<GenerationParams, Failure> {
+        let compile = |grammar| tokenizer.compile_grammar(&grammar);
         Ok(GenerationParams {
             sampling: SamplingParams {
                 temperature: self.temperature,
@@ -75,7 +81,7 @@ impl SamplingArgs {
             },
             stop: self.stop.clone(),
             stop_token_ids: self.stop_token.clone(),
-            grammar: self.read_grammar()?,
+            grammar: self.read_grammar()?.map(compile).transpose().map_err(name_option)?,
             ..GenerationParams::new(max_tokens)
         })
     }
@@ -106,6 +112,9 @@ pub(crate) fn name_option(error: Error) -> Failure {
         Error::Input { what: "stop_token_ids", reason } => {
             Failure::input(format!("--stop-token: {reason}"))
         }
+        Error::Grammar { name, reason } => {
+            Failure::input(format!("--{}: {reason}", name.replace('_', "-")))
+        }
         Error::Input { what, reason } if OPTIONS.contains(&what) => {
             Failure::input(format!("--{}: {reason}", what.replace('_', "-")))
         }
@@ -114,7 +123,7 @@ pub(crate) fn name_option(error: Error) -> Failure {
 }
 
 /// Parameters whose option has the same name.
-const OPTIONS: [&str; 11] = [
+const OPTIONS: [&str; 9] = [
     "temperature",
     "top_p",
     "min_p",
@@ -124,8 +133,6 @@ const OPTIONS: [&str; 11] = [
     "logit_bias",
     "stop",
     "ignore_eos",
-    "json_schema",
-    "grammar",
 ];
 
 /// Parses `TOKEN=BIAS`.

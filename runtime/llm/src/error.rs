@@ -51,6 +51,14 @@ pub enum Error {
         /// Description of the fault, and what was expected.
         reason: String,
     },
+    /// A grammar is invalid or not supported, or no token of the vocabulary continues its text.
+    #[error("{name}: {reason}")]
+    Grammar {
+        /// Name of the grammar's kind: `json_schema`, `json_object`, `grammar` (Lark) or `regex`.
+        name: &'static str,
+        /// Description of the fault.
+        reason: String,
+    },
     /// The attention of a layer cannot be started, or fails.
     #[error("attention of layer {layer}: {source}")]
     Attention {

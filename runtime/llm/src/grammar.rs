@@ -1,7 +1,7 @@
 //! Grammars that restrict the tokens of a text, implemented by the crate `llguidance`.
 
-use std::fmt;
 use std::sync::Arc;
+use std::{fmt, io, panic, thread};
 
 use llguidance::api::TopLevelGrammar;
 use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
@@ -46,6 +46,10 @@ impl Grammar {
     }
 }
 
+/// Stack of the thread that compiles a grammar, in bytes. The compiler follows references and
+/// nested expressions by recursion.
+const COMPILER_STACK: usize = 16 << 20;
+
 /// Maximum length in bytes of a token that a grammar can use, a limit of the trie of tokens.
 const LONGEST_TOKEN: usize = 1000;
 
@@ -65,9 +69,9 @@ impl GrammarCompiler {
     /// special ones, are never part of a text; `ends` are the tokens that end a text.
     ///
     /// # Errors
-    /// [`Error::Input`] if no token ends a text, or the vocabulary is too large.
+    /// [`Error::Grammar`] if no token ends a text, or the vocabulary is too large.
     pub(crate) fn new(mut words: Vec<Vec<u8>>, ends: &[u32]) -> Result<Self> {
-        let refuse = |reason: String| Error::input("grammar", reason);
+        let refuse = |reason: String| Error::Grammar { name: "grammar", reason };
         let ends: Vec<u32> =
             ends.iter().copied().filter(|&end| (end as usize) < words.len()).collect();
         let Some(&tok_eos) = ends.first() else {
@@ -98,18 +102,26 @@ impl GrammarCompiler {
         Ok(Self(Arc::new(factory)))
     }
 
-    /// Compiles a grammar, and returns its state before the first token.
+    /// Compiles a grammar.
     ///
     /// # Errors
-    /// [`Error::Input`] if the grammar is invalid, or has an unsupported feature.
-    pub(crate) fn compile(&self, grammar: &Grammar) -> Result<GrammarState> {
+    /// [`Error::Grammar`] if the grammar is invalid, or has an unsupported feature.
+    pub(crate) fn compile(&self, grammar: &Grammar) -> Result<CompiledGrammar> {
+        let name = grammar.name();
+        let refuse = |reason: &str| Error::Grammar { name, reason: shorten(reason) };
         if let Grammar::JsonSchema(schema) = grammar {
             check_references(schema)?;
         }
-        let matcher = Matcher::new(self.0.create_parser(grammar.to_top_level()));
-        match matcher.get_error() {
-            Some(reason) => Err(Error::input(grammar.name(), shorten(&reason))),
-            None => Ok(GrammarState { matcher, name: grammar.name() }),
+        let compile = || Matcher::new(self.0.create_parser(grammar.to_top_level()));
+        let start = thread::scope(|scope| {
+            let builder = thread::Builder::new().stack_size(COMPILER_STACK);
+            let compiling = builder.spawn_scoped(scope, compile)?;
+            Ok(compiling.join().unwrap_or_else(|panicked| panic::resume_unwind(panicked)))
+        });
+        let start = start.map_err(|error: io::Error| refuse(&error.to_string()))?;
+        match start.get_error() {
+            Some(reason) => Err(refuse(&reason)),
+            None => Ok(CompiledGrammar { start: Arc::new(start), name }),
         }
     }
 }
@@ -121,7 +133,7 @@ fn check_references(schema: &Json) -> Result<()> {
         return Ok(());
     }
     let reason = format!("{references} `$ref`; expected at most {MOST_REFERENCES}");
-    Err(Error::input("json_schema", reason))
+    Err(Error::Grammar { name: "json_schema", reason })
 }
 
 /// Returns the number of references within a schema.
@@ -142,6 +154,28 @@ impl fmt::Debug for GrammarCompiler {
     }
 }
 
+/// [Grammar] that a tokenizer has compiled, for texts of the same tokenizer. Clones share the
+/// compiled form.
+#[derive(Clone)]
+pub struct CompiledGrammar {
+    /// State before the first token of a text.
+    start: Arc<Matcher>,
+    name: &'static str,
+}
+
+impl CompiledGrammar {
+    /// Returns the state of a text before its first token. States are independent of each other.
+    pub(crate) fn start(&self) -> GrammarState {
+        GrammarState { matcher: self.start.deep_clone(), name: self.name }
+    }
+}
+
+impl fmt::Debug for CompiledGrammar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompiledGrammar").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
 /// State of a grammar after the tokens so far.
 pub(crate) struct GrammarState {
     matcher: Matcher,
@@ -153,7 +187,7 @@ impl GrammarState {
     /// after a complete text.
     ///
     /// # Errors
-    /// [`Error::Input`] if no token can continue the text, or the grammar is too complex.
+    /// [`Error::Grammar`] if no token can continue the text, or the grammar is too complex.
     pub(crate) fn mask(&mut self, logits: &mut [f32]) -> Result<()> {
         let allowed = self.matcher.compute_mask_or_eos().map_err(|error| self.refuse(&error))?;
         for (token, logit) in logits.iter_mut().enumerate() {
@@ -167,7 +201,7 @@ impl GrammarState {
     /// Advances the state by a token that is not an end token.
     ///
     /// # Errors
-    /// [`Error::Input`] if the token cannot continue the text.
+    /// [`Error::Grammar`] if the token cannot continue the text.
     pub(crate) fn push(&mut self, token: u32) -> Result<()> {
         self.matcher.consume_token(token).map_err(|error| self.refuse(&error))
     }
@@ -179,7 +213,7 @@ impl GrammarState {
             }
             reason => reason,
         };
-        Error::input(self.name, reason)
+        Error::Grammar { name: self.name, reason }
     }
 }
 

@@ -71,7 +71,7 @@ pub use config::{
 pub use digest::model_digest;
 pub use error::{Error, Result};
 pub use generate::{Generation, Prompt, Stop, most_likely_token};
-pub use grammar::Grammar;
+pub use grammar::{CompiledGrammar, Grammar};
 pub use logprobs::{TokenLogprob, log_probabilities, score_token};
 pub use model::Model;
 pub use prefill::{

@@ -10,7 +10,7 @@ mod stop_strings;
 #[cfg(test)]
 mod tests;
 
-use crate::grammar::Grammar;
+use crate::grammar::CompiledGrammar;
 
 pub use generator::{GeneratedToken, TextGenerator};
 
@@ -104,10 +104,11 @@ pub struct GenerationParams {
     pub ignore_eos: bool,
     /// Number of alternatives to report for each token.
     pub logprobs: usize,
-    /// Grammar of the generated text. Tokens that cannot continue the text by the grammar are
-    /// excluded before all other steps. The text can be incomplete if the generation ends for
-    /// another reason than an end token of the model, such as `max_tokens`.
-    pub grammar: Option<Grammar>,
+    /// Grammar of the generated text, which the text's tokenizer has
+    /// [compiled](crate::Tokenizer::compile_grammar). Tokens that cannot continue the text by the
+    /// grammar are excluded before all other steps. The text can be incomplete if the generation
+    /// ends for another reason than an end token of the model, such as `max_tokens`.
+    pub grammar: Option<CompiledGrammar>,
 }
 
 impl GenerationParams {

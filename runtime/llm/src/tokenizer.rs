@@ -13,7 +13,7 @@ use vattention_core::PipelineConfig;
 
 use crate::files::{is_gguf, read_text};
 use crate::gguf::{self, Gguf};
-use crate::grammar::GrammarCompiler;
+use crate::grammar::{CompiledGrammar, Grammar, GrammarCompiler};
 use crate::{Classes, Config, Error, Result};
 
 pub use stream::TextStream;
@@ -158,14 +158,19 @@ impl Tokenizer {
         TextStream::new(self)
     }
 
-    /// Returns the compiler of grammars for this vocabulary.
+    /// Compiles a grammar for this vocabulary.
     ///
-    /// Cost: the first call decodes the vocabulary, token by token.
+    /// Cost: the first call decodes the vocabulary, token by token. Each call needs time that grows
+    /// with the grammar.
     ///
     /// # Errors
-    /// The errors of [`decode`](Self::decode), and [`Error::Input`] if the model has no token that
-    /// ends a text.
-    pub(crate) fn grammars(&self) -> Result<&GrammarCompiler> {
+    /// The errors of [`decode`](Self::decode), and [`Error::Grammar`] if the grammar is invalid or
+    /// not supported, or the model has no token that ends a text.
+    pub fn compile_grammar(&self, grammar: &Grammar) -> Result<CompiledGrammar> {
+        self.grammar_compiler()?.compile(grammar)
+    }
+
+    fn grammar_compiler(&self) -> Result<&GrammarCompiler> {
         if let Some(grammars) = self.grammars.get() {
             return Ok(grammars);
         }

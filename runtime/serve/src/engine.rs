@@ -129,6 +129,18 @@ pub enum JobError {
     ShuttingDown,
 }
 
+impl From<vattention_llm::Error> for JobError {
+    /// Converts an error of the model. Invalid input is an error of the client; all others are
+    /// errors of the server.
+    fn from(error: vattention_llm::Error) -> Self {
+        match error {
+            vattention_llm::Error::Grammar { reason, .. } => Self::Grammar(reason),
+            vattention_llm::Error::Input { .. } => Self::Input(error.to_string()),
+            other => Self::Internal(other.to_string()),
+        }
+    }
+}
+
 /// Reason why a job was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {

@@ -1,7 +1,7 @@
 //! Generation parameters that completions and chats share.
 
 use serde_json::{Map, Value};
-use vattention_llm::{GenerationParams, SamplingParams};
+use vattention_llm::{GenerationParams, Grammar, SamplingParams};
 
 use crate::error::ApiError;
 use crate::fields::{Fields, refuse_absence, refuse_value};
@@ -24,9 +24,11 @@ pub(crate) struct SharedParams {
     pub(crate) model: String,
     /// Number of choices for each prompt.
     pub(crate) choices: usize,
-    /// Sampling parameters and stop conditions; `RequestDraft::finish` sets `max_tokens` and
-    /// `logprobs`.
+    /// Sampling parameters and stop conditions; `RequestDraft::finish` sets `max_tokens`,
+    /// `logprobs` and `grammar`.
     pub(crate) generation: GenerationParams,
+    /// Grammar of `response_format`, which `RequestDraft::finish` compiles.
+    pub(crate) grammar: Option<Grammar>,
     /// True if the request sets the seed; otherwise the server draws one.
     pub(crate) has_seed: bool,
     /// Maximum number of generated tokens, if the request sets it.
@@ -62,13 +64,13 @@ impl SharedParams {
                 stop: take_stops(fields)?,
                 stop_token_ids: take_stop_tokens(fields, vocab_size)?,
                 ignore_eos: fields.take_flag("ignore_eos")?.unwrap_or(false),
-                grammar: take_grammar(fields)?,
                 sampling: SamplingParams {
                     seed: seed.unwrap_or(0) as u64,
                     ..take_sampling(fields, vocab_size)?
                 },
                 ..GenerationParams::new(0)
             },
+            grammar: take_grammar(fields)?,
             stream: take_stream(fields, reports)?,
             dense_prefix,
         })

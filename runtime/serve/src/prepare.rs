@@ -3,6 +3,7 @@
 use vattention_llm::Config;
 
 use crate::answer::{EchoedPrompt, PreparedRequest};
+use crate::engine::JobError;
 use crate::error::ApiError;
 use crate::jobs::JobPlan;
 use crate::params::SharedParams;
@@ -25,7 +26,8 @@ pub(crate) struct RequestDraft {
 }
 
 impl RequestDraft {
-    /// Checks the request against the model and the limits of the server.
+    /// Checks the request against the model and the limits of the server, and compiles its
+    /// grammar.
     pub(crate) fn finish(self, app: &App) -> Result<PreparedRequest, ApiError> {
         let Self { mut shared, parameter, prompts, echo, logprobs, default_tokens } = self;
         let pipeline = app.served.find_pipeline(&shared.model)?;
@@ -39,6 +41,9 @@ impl RequestDraft {
         let rest = config.context - longest;
         shared.generation.max_tokens = shared.max_tokens.unwrap_or(default_tokens.min(rest));
         shared.generation.logprobs = logprobs.unwrap_or(0);
+        let compile = |grammar| app.served.tokenizer.compile_grammar(grammar);
+        shared.generation.grammar =
+            shared.grammar.as_ref().map(compile).transpose().map_err(JobError::from)?;
         if !shared.has_seed {
             shared.generation.sampling.seed = draw_number();
         }

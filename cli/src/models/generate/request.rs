@@ -79,7 +79,7 @@ impl Request {
         let params = GenerationParams {
             ignore_eos: args.ignore_eos,
             logprobs: args.logprobs.unwrap_or(0),
-            ..args.sampling.to_params(args.tokens)?
+            ..args.sampling.to_params(&checkpoint.tokenizer, args.tokens)?
         };
         files.check(&dense)?;
         Ok(Self { dense, sparse, params, context_text: text, context })

@@ -4,7 +4,7 @@ use super::GenerationParams;
 use super::checks::check_params;
 use super::sampler::TokenSampler;
 use super::stop_strings::{SearchedText, StopStringSearch};
-use crate::grammar::GrammarState;
+use crate::grammar::{CompiledGrammar, GrammarState};
 use crate::{Config, Error, Result, Stop, TextStream, TokenLogprob, Tokenizer, score_token};
 
 /// Generator of a text: chooses tokens from logits, and assembles their text. The caller computes
@@ -69,11 +69,8 @@ impl<'t> TextGenerator<'t> {
     /// Starts a text after a prompt. The prompt's tokens count for `repetition_penalty`, and for no
     /// other penalty.
     ///
-    /// Cost: the first use of a grammar with a tokenizer decodes the whole vocabulary.
-    ///
     /// # Errors
-    /// [`Error::Input`] that names the field of a wrong parameter. The name is `json_schema`,
-    /// `json_object`, `grammar` (Lark) or `regex` for a grammar that is invalid or not supported.
+    /// [`Error::Input`] that names the field of a wrong parameter.
     pub fn new(
         params: &GenerationParams,
         tokenizer: &'t Tokenizer,
@@ -81,10 +78,9 @@ impl<'t> TextGenerator<'t> {
         prompt: &[u32],
     ) -> Result<Self> {
         check_params(params, config.vocab_size)?;
-        let compile = |grammar| tokenizer.grammars()?.compile(grammar);
         Ok(Self {
             sampler: TokenSampler::new(&params.sampling, prompt),
-            grammar: params.grammar.as_ref().map(compile).transpose()?,
+            grammar: params.grammar.as_ref().map(CompiledGrammar::start),
             stream: tokenizer.stream(),
             search: StopStringSearch::new(&params.stop),
             ends: if params.ignore_eos { Vec::new() } else { config.ends.clone() },
@@ -103,7 +99,8 @@ impl<'t> TextGenerator<'t> {
     ///
     /// # Errors
     /// [`Error::Input`] if the number of logits is wrong, if no token can be chosen, or if the
-    /// generation has ended; and the errors of [`Tokenizer::decode`].
+    /// generation has ended; [`Error::Grammar`] if no token continues the text by the grammar; and
+    /// the errors of [`Tokenizer::decode`].
     pub fn choose(&mut self, logits: &[f32]) -> Result<GeneratedToken> {
         self.check_can_choose(logits)?;
         self.logits.clear();

@@ -7,8 +7,8 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use serde_json::{Value, json};
 use vattention_llm::{
-    Config, Error, GenerationParams, Grammar, SamplingParams, Stop, TextGenerator, Tokenizer,
-    most_likely_token, score_token,
+    CompiledGrammar, Config, Error, GenerationParams, Grammar, SamplingParams, Stop, TextGenerator,
+    Tokenizer, most_likely_token, score_token,
 };
 
 fn path(name: &str) -> PathBuf {
@@ -35,6 +35,10 @@ impl Vocabulary {
     /// Words.
     fn recall() -> Self {
         Self::open(&path("models/recall"))
+    }
+
+    fn compile(&self, grammar: &Grammar) -> Result<CompiledGrammar, Error> {
+        self.tokenizer.compile_grammar(grammar)
     }
 
     fn generator(&self, params: &GenerationParams) -> Result<TextGenerator<'_>, Error> {
@@ -235,28 +239,29 @@ fn wrong_parameters_are_refused_by_name() {
     refuse("logit_bias", &|params| params.sampling.logit_bias = vec![(2626, 0.0)]);
     refuse("stop", &|params| params.stop = vec!["a".into(), String::new()]);
     refuse("stop_token_ids", &|params| params.stop_token_ids = vec![2626]);
-    refuse("ignore_eos", &|params| params.grammar = Some(Grammar::JsonObject));
+    let object = vocabulary.compile(&Grammar::JsonObject).unwrap();
+    refuse("ignore_eos", &|params| params.grammar = Some(object.clone()));
     let mut endless = Vocabulary::recall();
     endless.config.ends.clear();
     let tokenizer = Tokenizer::open(&path("models/recall"), &endless.config).unwrap();
-    let grammar = Some(Grammar::JsonObject);
-    let params = GenerationParams { grammar, ignore_eos: false, ..params(1) };
-    let error = TextGenerator::new(&params, &tokenizer, &endless.config, &[]).err().unwrap();
+    let error = tokenizer.compile_grammar(&Grammar::JsonObject).unwrap_err();
     assert!(error.to_string().contains("no token that ends a text"), "{error}");
     let mut generator = vocabulary.generator(&self::params(1)).unwrap();
     assert!(generator.choose(&[0.0]).unwrap_err().to_string().starts_with("logits: there are 1;"));
 }
 
-fn grammar_params(grammar: Grammar, seed: u64) -> GenerationParams {
+fn grammar_params(grammar: &CompiledGrammar, seed: u64) -> GenerationParams {
     let sampling = SamplingParams { seed, temperature: 1.0, ..SamplingParams::default() };
-    GenerationParams { grammar: Some(grammar), ignore_eos: false, sampling, ..params(400) }
+    let grammar = Some(grammar.clone());
+    GenerationParams { grammar, ignore_eos: false, sampling, ..params(400) }
 }
 
 /// Generates texts of a grammar until `count` of them are complete.
 fn complete_texts(vocabulary: &Vocabulary, grammar: &Grammar, count: usize) -> Vec<String> {
+    let grammar = vocabulary.compile(grammar).unwrap();
     let mut texts = Vec::new();
     for seed in 0..1000 {
-        let found = vocabulary.generate(&grammar_params(grammar.clone(), seed), seed);
+        let found = vocabulary.generate(&grammar_params(&grammar, seed), seed);
         if matches!(found.stop, Stop::End(_)) {
             texts.push(found.text);
         }
@@ -279,7 +284,7 @@ fn schemas_with_long_chains_of_references_are_refused() {
         }
         definitions.insert(format!("d{}", count - 1), json!({"type": "integer"}));
         let schema = json!({"$defs": definitions, "$ref": "#/$defs/d0"});
-        vocabulary.generator(&grammar_params(Grammar::JsonSchema(schema), 0)).map(|_| ())
+        vocabulary.compile(&Grammar::JsonSchema(schema))
     };
     compile(200).unwrap();
     let message = compile(1000).unwrap_err().to_string();
@@ -345,8 +350,8 @@ fn texts_follow_other_grammars() {
 #[test]
 fn grammars_combine_with_sampling() {
     let vocabulary = Vocabulary::bytes();
-    let grammar = Grammar::Regex("[ab]{3}".into());
-    let mut params = grammar_params(grammar, 0);
+    let grammar = vocabulary.compile(&Grammar::Regex("[ab]{3}".into())).unwrap();
+    let mut params = grammar_params(&grammar, 0);
     params.sampling = SamplingParams { logit_bias: bias(&vocabulary, "a"), ..params.sampling };
     let found = vocabulary.generate(&params, 1);
     assert_eq!((found.text.as_str(), matches!(found.stop, Stop::End(_))), ("aaa", true));
@@ -373,13 +378,18 @@ fn wrong_grammars_are_refused_by_name() {
         (Grammar::Lark("begin: \"a\"".into()), "grammar: "),
         (Grammar::Regex("(".into()), "regex: "),
     ] {
-        let error = vocabulary.generator(&grammar_params(grammar, 0)).err().unwrap().to_string();
+        let error = vocabulary.compile(&grammar).unwrap_err();
+        assert!(matches!(error, Error::Grammar { .. }));
+        let error = error.to_string();
         assert!(error.starts_with(expected) && !error.contains("non-verbose"), "{error}");
     }
     // No token of the vocabulary contains a brace.
     let words = Vocabulary::recall();
-    let mut generator = words.generator(&grammar_params(Grammar::JsonObject, 0)).unwrap();
-    let error = generator.choose(&vec![0.0; words.config.vocab_size]).unwrap_err().to_string();
+    let object = words.compile(&Grammar::JsonObject).unwrap();
+    let mut generator = words.generator(&grammar_params(&object, 0)).unwrap();
+    let error = generator.choose(&vec![0.0; words.config.vocab_size]).unwrap_err();
+    assert!(matches!(error, Error::Grammar { .. }));
+    let error = error.to_string();
     assert!(error.starts_with("json_object: no token of the model's vocabulary"), "{error}");
 }
 
@@ -387,5 +397,28 @@ fn wrong_grammars_are_refused_by_name() {
 fn generators_move_between_threads() {
     fn require_send<T: Send>(_: T) {}
     let vocabulary = Vocabulary::bytes();
-    require_send(vocabulary.generator(&grammar_params(Grammar::JsonObject, 0)).unwrap());
+    let object = vocabulary.compile(&Grammar::JsonObject).unwrap();
+    require_send(vocabulary.generator(&grammar_params(&object, 0)).unwrap());
+    require_send(object);
+}
+
+/// Generators of one compiled grammar take turns, and write what each writes alone.
+#[test]
+fn generators_share_a_compiled_grammar() {
+    let vocabulary = Vocabulary::bytes();
+    let schema = json!({"type": "array", "items": {"enum": ["a", 7]}, "minItems": 3});
+    let grammar = vocabulary.compile(&Grammar::JsonSchema(schema)).unwrap();
+    let params: Vec<_> = (0..4).map(|seed| grammar_params(&grammar, seed)).collect();
+    let mut generators: Vec<_> =
+        params.iter().map(|params| vocabulary.generator(params).unwrap()).collect();
+    let mut models: Vec<_> =
+        (0..4).map(|seed| RandomModel::new(seed, vocabulary.config.vocab_size)).collect();
+    let mut running: Vec<usize> = (0..4).collect();
+    while !running.is_empty() {
+        running.retain(|&i| generators[i].choose(&models[i].logits()).unwrap().stop.is_none());
+    }
+    for (i, generator) in generators.iter().enumerate() {
+        let alone = vocabulary.generate(&params[i], i as u64);
+        assert_eq!(generator.tokens(), alone.tokens);
+    }
 }

@@ -14,11 +14,8 @@ use vattention_llm::{BlockShape, Model, Session, Tokenizer};
 use super::block_files::{BlockDigest, BlockFiles};
 use super::handle::{EngineHandle, Shared, SubmitLimits};
 use super::prefix_cache::PrefixCache;
-use super::sequence::{ModelContext, Sequence, job_error};
+use super::sequence::{ModelContext, Sequence};
 use super::{EngineMetrics, EngineOptions, Event, Job, JobError, PipelineMetrics};
-
-/// Stack of the engine's thread, in bytes. Grammars are compiled by recursion.
-const STACK: usize = 16 << 20;
 
 /// Starts the engine's thread, which runs until [`EngineHandle::shut_down`].
 ///
@@ -39,7 +36,7 @@ pub fn start_engine(
     let limits = submit_limits(&model, &options);
     let (ended, stopped) = watch::channel(false);
     let handle = EngineHandle::new(Arc::clone(&shared), stopped, limits);
-    std::thread::Builder::new().name("engine".into()).stack_size(STACK).spawn(move || {
+    std::thread::Builder::new().name("engine".into()).spawn(move || {
         let _guard = EndGuard { ended, shared: Arc::clone(&shared) };
         let (model, tokenizer, backend) = (&*model, &*tokenizer, &*backend);
         let context = ModelContext { model, tokenizer, backend, options: &options };
@@ -196,7 +193,7 @@ impl Scheduler<'_> {
         for (sequence, result) in decoding.zip(results) {
             let shared = &self.shared;
             protect(sequence, |sequence| {
-                let sums = sequence.finish_step(&result.map_err(job_error)?)?;
+                let sums = sequence.finish_step(&result?)?;
                 let pipeline = sequence.pipeline();
                 shared.update_metrics(|metrics| metrics.pipelines[pipeline].add(&sums));
                 Ok(())

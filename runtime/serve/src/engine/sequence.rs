@@ -162,7 +162,7 @@ impl<'m> Sequence<'m> {
         let before = reader.tokens_read();
         reader.read_block();
         if let Some(top) = self.job.prompt_logprobs {
-            self.scores.extend(reader.score_next_tokens(top).map_err(job_error)?);
+            self.scores.extend(reader.score_next_tokens(top)?);
         }
         Ok(reader.tokens_read() - before)
     }
@@ -172,7 +172,7 @@ impl<'m> Sequence<'m> {
         let Phase::Reading(reader) = std::mem::replace(&mut self.phase, Phase::Ended) else {
             return Ok(None);
         };
-        reader.finish().map(Some).map_err(job_error)
+        Ok(Some(reader.finish()?))
     }
 
     /// Starts the decode phase after a prompt.
@@ -181,7 +181,7 @@ impl<'m> Sequence<'m> {
         prompt: &Prefilled,
         limits: &SubmitLimits,
     ) -> Result<(), JobError> {
-        let session = self.start_session(prompt).map_err(job_error)?;
+        let session = self.start_session(prompt)?;
         self.reserved = limits.stored_bytes(&self.job);
         let known = self.job.prompt[prompt.tokens.len()..].iter().copied().collect();
         self.phase = Phase::Decoding(Box::new(Decoding { session, token: 0, known }));
@@ -225,7 +225,7 @@ impl<'m> Sequence<'m> {
         if self.job.params.max_tokens == 0 {
             return self.finish(Stop::Length);
         }
-        let generated = self.generator.choose(logits).map_err(job_error)?;
+        let generated = self.generator.choose(logits)?;
         let Phase::Decoding(decoding) = &mut self.phase else { return Ok(()) };
         decoding.token = generated.choice.token;
         let kv_heads = self.context.model.config().shape.kv_heads;
@@ -242,7 +242,7 @@ impl<'m> Sequence<'m> {
     }
 
     fn finish(&mut self, stop: Stop) -> Result<(), JobError> {
-        let text = self.generator.finish().map_err(job_error)?;
+        let text = self.generator.finish()?;
         if let Phase::Decoding(decoding) = &self.phase {
             self.usage.index_bytes = decoding.session.index_bytes();
         }
@@ -288,18 +288,6 @@ pub(super) struct RefusedJob {
 impl RefusedJob {
     /// Reports the reason to the client.
     pub(super) fn report(self) {
-        let _ = self.job.events.send(Event::Failed(job_error(self.error)));
-    }
-}
-
-/// Converts an error of the model. Invalid input is an error of the client; all others are errors
-/// of the server.
-pub(super) fn job_error(error: vattention_llm::Error) -> JobError {
-    match error {
-        vattention_llm::Error::Input { what: "json_schema" | "json_object", reason } => {
-            JobError::Grammar(reason)
-        }
-        vattention_llm::Error::Input { .. } => JobError::Input(error.to_string()),
-        other => JobError::Internal(other.to_string()),
+        let _ = self.job.events.send(Event::Failed(self.error.into()));
     }
 }

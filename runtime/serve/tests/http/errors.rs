@@ -79,6 +79,20 @@ async fn a_schema_that_cannot_be_compiled_is_an_error_of_its_parameter() {
     }
 }
 
+/// The engine's thread would stall all streams if it compiled grammars.
+#[tokio::test]
+async fn schemas_are_compiled_before_the_engine_sees_their_jobs() {
+    let mut engine = engine_options();
+    engine.max_queue = 0;
+    let server = TestServer::with(engine, ServerOptions::default());
+    for (kind, expected) in [("novel", 400), ("integer", 429)] {
+        let schema = json!({"name": "n", "schema": {"type": kind}});
+        let format = json!({"type": "json_schema", "json_schema": schema});
+        let body = with(&completion(), json!({"response_format": format}));
+        assert_eq!(server.post(COMPLETIONS, &body).await.status, expected, "{kind}");
+    }
+}
+
 #[tokio::test]
 async fn fields_that_must_exist_are_named() {
     let server = TestServer::new();
