@@ -3,6 +3,7 @@
 //! Handlers of HTTP requests submit [`Job`]s through an [`EngineHandle`] and receive [`Event`]s.
 
 mod block_files;
+mod file_worker;
 mod handle;
 mod options;
 mod prefix_cache;

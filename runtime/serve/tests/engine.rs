@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -274,6 +275,44 @@ async fn cached_blocks_are_found_in_memory_and_in_files() {
     let other = world.start(EngineOptions { cache_key: "another".into(), ..options });
     assert_eq!(cached(&other).await, 0);
     other.shut_down(Duration::from_mins(1)).await;
+}
+
+/// The first file of a prompt is a named pipe, whose other end nobody has opened.
+#[cfg(unix)]
+#[tokio::test]
+async fn streams_continue_while_a_file_is_read() {
+    let world = World::open();
+    let folder = tempfile::tempdir().unwrap();
+    let options = EngineOptions {
+        cache_bytes: 1 << 30,
+        cache_dir: Some(folder.path().into()),
+        ..world.options()
+    };
+    let request = ask(world.prompt(64 + BLOCK, 3), 3);
+    let engine = world.start(options.clone());
+    receive(request.submit(&engine).unwrap()).await.unwrap();
+    engine.shut_down(Duration::from_mins(1)).await;
+    let file = std::fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
+    std::fs::remove_file(&file).unwrap();
+    assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+    let engine = world.start(options);
+    let mut stream = ask(world.prompt(10, 0), 500).submit(&engine).unwrap();
+    assert!(matches!(stream.recv().await, Some(Event::Token(_))));
+    let mut waiting = request.submit(&engine).unwrap();
+    let stream = tokio::time::timeout(Duration::from_mins(1), receive(stream));
+    assert_eq!(stream.await.unwrap().unwrap().0.tokens.len(), 499);
+    // The engine still serves its queue, whose client has left.
+    drop(ask(world.prompt(10, 1), 1).submit(&engine).unwrap());
+    while engine.metrics().cancelled == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(waiting.try_recv().is_err());
+    // An empty file counts as damaged.
+    tokio::task::spawn_blocking(move || std::fs::write(file, []).unwrap()).await.unwrap();
+    let (answer, finished) = receive(waiting).await.unwrap();
+    assert_eq!(answer, world.generate_alone(&request));
+    assert_eq!(finished.usage.cached_tokens, 0);
+    engine.shut_down(Duration::ZERO).await;
 }
 
 /// Choices of one request arrive together; all but the first copy the whole prompt.

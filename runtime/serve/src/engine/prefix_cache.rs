@@ -7,17 +7,25 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 use vattention_llm::{Prefilled, PromptBlock, PromptReader, PromptTail};
 
-use super::block_files::{BlockDigest, BlockFiles};
+use super::block_files::BlockDigest;
+use super::file_worker::{FileWorker, LoadedBlock};
 
 /// End of the data whose digest is the key of a tail; the data of blocks do not end with it.
 const TAIL: &[u8] = b"tail";
 
 /// Blocks in memory and, if there is a folder for them, in files. Tails are in memory only.
 pub(super) struct PrefixCache {
+    /// Blocks that the thread of the files reads. It is dropped before the thread, which otherwise
+    /// would wait until a block is received.
+    load: Option<BlockLoad>,
+    /// Thread of the files. It is dropped before the blocks in memory, which it still writes.
+    files: Option<FileWorker>,
     /// Maximum number of bytes in memory; 0 stores nothing.
     limit: u64,
     /// Fingerprint of the model, with which every chain of digests starts.
@@ -29,7 +37,13 @@ pub(super) struct PrefixCache {
     bytes: u64,
     /// Number of uses so far, a logical clock that orders entries by their last use.
     uses: u64,
-    files: Option<BlockFiles>,
+}
+
+/// Blocks of one prompt that are read from files.
+struct BlockLoad {
+    /// Digest of the prompt's last block.
+    last: BlockDigest,
+    blocks: Receiver<LoadedBlock>,
 }
 
 struct CacheEntry {
@@ -58,21 +72,29 @@ impl PrefixCache {
         limit: u64,
         block: usize,
         fingerprint: BlockDigest,
-        files: Option<BlockFiles>,
+        files: Option<FileWorker>,
     ) -> Self {
-        let (entries, bytes, uses) = (HashMap::new(), 0, 0);
-        Self { limit, seed: fingerprint, block, entries, bytes, uses, files }
+        let (load, entries, bytes, uses) = (None, HashMap::new(), 0, 0);
+        Self { load, files, limit, seed: fingerprint, block, entries, bytes, uses }
     }
 
     /// Copies the longest cached prefix into a reader that has not read any token yet, and the
-    /// rest if the same prompt was read before.
-    pub(super) fn copy_known(&mut self, reader: &mut PromptReader<'_>) {
+    /// rest if the same prompt was read before. Returns false if files of the prefix are still
+    /// being read; the caller then tries again later. Waits up to `patience` for each file.
+    pub(super) fn copy_known(&mut self, reader: &mut PromptReader<'_>, patience: Duration) -> bool {
         let digests = self.digests(reader);
-        let Some((tail, blocks)) = digests.split_last() else { return };
+        let Some((tail, blocks)) = digests.split_last() else { return true };
+        if !self.receive_blocks(blocks, patience) {
+            return false;
+        }
         let mut found = 0;
         for digest in blocks {
-            let Some(block) = self.find(digest) else { break };
-            reader.copy_block(&block);
+            let Some(CacheEntry { content: CacheContent::Block(block), .. }) =
+                self.entries.get(digest)
+            else {
+                break;
+            };
+            reader.copy_block(block);
             found += 1;
         }
         if found == blocks.len()
@@ -83,6 +105,7 @@ impl PrefixCache {
             found += 1;
         }
         self.touch(&digests[..found]);
+        true
     }
 
     /// Stores the blocks of a prompt that was read completely and has these digests, as many as the
@@ -101,8 +124,8 @@ impl PrefixCache {
             if stored > self.limit {
                 break;
             }
-            if let Some(files) = &mut self.files {
-                files.store(digest, &block);
+            if let Some(files) = &self.files {
+                files.store(*digest, &block);
             }
             self.insert(*digest, CacheContent::Block(block));
             self.evict();
@@ -151,23 +174,43 @@ impl PrefixCache {
         digests
     }
 
-    /// Returns a block from memory, or from its file.
-    fn find(&mut self, digest: &BlockDigest) -> Option<Arc<PromptBlock>> {
-        if let Some(CacheEntry { content: CacheContent::Block(block), .. }) =
-            self.entries.get(digest)
-        {
-            return Some(Arc::clone(block));
+    /// Inserts the blocks of a prompt that memory does not have, and waits up to `patience` for
+    /// each of their files. Returns false if files are still being read.
+    fn receive_blocks(&mut self, blocks: &[BlockDigest], patience: Duration) -> bool {
+        let Some(load) = self.take_load(blocks) else { return true };
+        loop {
+            match load.blocks.recv_timeout(patience) {
+                Ok(LoadedBlock { digest, block }) => {
+                    self.insert(digest, CacheContent::Block(Arc::new(block)));
+                    self.touch(blocks);
+                    self.evict();
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    self.load = Some(load);
+                    return false;
+                }
+                Err(RecvTimeoutError::Disconnected) => return true,
+            }
         }
-        let block = Arc::new(self.files.as_mut()?.load(digest)?);
-        self.insert(*digest, CacheContent::Block(Arc::clone(&block)));
-        self.evict();
-        Some(block)
+    }
+
+    /// Returns the load of a prompt's blocks, and begins it if there is none; `None` if memory has
+    /// all blocks, or there are no files. The load of another prompt, which was cancelled, ends.
+    fn take_load(&mut self, blocks: &[BlockDigest]) -> Option<BlockLoad> {
+        let (files, last) = (self.files.as_ref()?, *blocks.last()?);
+        if let Some(load) = self.load.take().filter(|load| load.last == last) {
+            return Some(load);
+        }
+        let is_missing = |digest: &BlockDigest| !self.entries.contains_key(digest);
+        let missing: Vec<_> = blocks.iter().copied().filter(is_missing).collect();
+        (!missing.is_empty()).then(|| BlockLoad { last, blocks: files.load(missing) })
     }
 
     fn insert(&mut self, digest: BlockDigest, content: CacheContent) {
         self.bytes += content.bytes();
         self.uses += 1;
-        self.entries.insert(digest, CacheEntry { content, last_use: self.uses });
+        let before = self.entries.insert(digest, CacheEntry { content, last_use: self.uses });
+        self.bytes -= before.map_or(0, |entry| entry.content.bytes());
     }
 
     /// Marks the entries of a prompt as used, from the last to the first. The last entry is

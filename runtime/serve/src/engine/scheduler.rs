@@ -4,7 +4,7 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
@@ -12,10 +12,18 @@ use vattention_core::{Backend, Storage};
 use vattention_llm::{BlockShape, Model, Session, Tokenizer};
 
 use super::block_files::{BlockDigest, BlockFiles};
+use super::file_worker::FileWorker;
 use super::handle::{EngineHandle, Shared, SubmitLimits};
 use super::prefix_cache::PrefixCache;
 use super::sequence::{ModelContext, Sequence};
 use super::{EngineMetrics, EngineOptions, Event, Job, JobError, PipelineMetrics};
+
+/// Maximum time for each file of a prompt's cached blocks that other sequences wait. The time
+/// suffices to learn that a file does not exist.
+const BUSY_PATIENCE: Duration = Duration::from_millis(1);
+
+/// Maximum time for each file if no other sequence decodes. New jobs and shutdowns wait for it.
+const IDLE_PATIENCE: Duration = Duration::from_millis(20);
 
 /// Starts the engine's thread, which runs until [`EngineHandle::shut_down`].
 ///
@@ -70,6 +78,7 @@ fn open_cache(model: &Model, options: &EngineOptions) -> io::Result<PrefixCache>
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
     let seed = Sha256::new_with_prefix(fingerprint).chain_update(&options.cache_key);
     let files = BlockFiles::open(folder, BlockShape::new(model, options.block), limit)?;
+    let files = FileWorker::start(files)?;
     Ok(PrefixCache::new(limit, options.block, seed.finalize(), Some(files)))
 }
 
@@ -157,14 +166,18 @@ impl Scheduler<'_> {
 
     /// Prefills one block of the earliest sequence whose prompt is incomplete. Before its first
     /// block, the sequence copies what the cache has of its prompt: a request's choices after the
-    /// first copy the prompt of the first.
+    /// first copy the prompt of the first. Files are read while the other sequences decode.
     fn read_block(&mut self) {
+        let is_idle = !self.sequences.iter().any(Sequence::is_decoding);
+        let patience = if is_idle { IDLE_PATIENCE } else { BUSY_PATIENCE };
         let Some(sequence) = self.sequences.iter_mut().find(|it| it.is_reading()) else {
             return;
         };
         let (cache, shared, limits) = (&mut self.cache, &self.shared, &self.limits);
         protect(sequence, |sequence| {
-            copy_known(sequence, cache, shared);
+            if !copy_known(sequence, cache, shared, patience) {
+                return Ok(());
+            }
             let tokens = sequence.read_block()?;
             shared.update_metrics(|metrics| metrics.prompt_tokens += tokens as u64);
             let Some(reader) = sequence.reader().filter(|reader| reader.is_finished()) else {
@@ -223,18 +236,27 @@ impl Scheduler<'_> {
     }
 }
 
-/// Copies the cached part of a prompt of which no token has been read.
-fn copy_known(sequence: &mut Sequence<'_>, cache: &mut PrefixCache, shared: &Shared) {
+/// Copies the cached part of a prompt of which no token has been read. Returns false if files are
+/// still being read.
+fn copy_known(
+    sequence: &mut Sequence<'_>,
+    cache: &mut PrefixCache,
+    shared: &Shared,
+    patience: Duration,
+) -> bool {
     if !sequence.may_copy() {
-        return;
+        return true;
     }
     let Some(reader) = sequence.reader().filter(|reader| reader.tokens_read() == 0) else {
-        return;
+        return true;
     };
-    cache.copy_known(reader);
+    if !cache.copy_known(reader, patience) {
+        return false;
+    }
     let copied = reader.tokens_read();
     sequence.note_copied(copied);
     shared.update_metrics(|metrics| metrics.cached_tokens += copied as u64);
+    true
 }
 
 /// Runs work of one sequence. An error or a panic ends only the job of this sequence.
