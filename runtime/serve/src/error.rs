@@ -129,6 +129,7 @@ impl ApiError {
         let message = "the server is shutting down";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message)
             .with_code("shutting_down")
+            .with_header(RETRY_AFTER, "10")
     }
 
     fn queue_full() -> Self {

@@ -186,3 +186,25 @@ async fn shutdown_finishes_what_ends_in_time() {
     let rest = reading.await.unwrap();
     assert!(rest.contains("\"finish_reason\":\"length\"") && rest.contains("[DONE]"), "{rest}");
 }
+
+#[tokio::test]
+async fn shutdown_refuses_what_waits_before_what_runs_ends() {
+    let options = ServerOptions { shutdown_timeout: Duration::from_mins(10), ..Default::default() };
+    let engine = EngineOptions { max_sequences: 1, ..engine_options() };
+    let server = RunningServer::start(engine, options);
+    let running = server.post(&endless()).await;
+    server.wait_until(|metrics| metrics.running == 1).await;
+    let whole = server.post(&completion()).await;
+    let streamed = server.post(&with(&completion(), json!({"stream": true}))).await;
+    server.wait_until(|metrics| metrics.queued == 2).await;
+    let RunningServer { engine, stop, task, .. } = server;
+    stop.send(()).unwrap();
+    for waiting in [whole, streamed] {
+        let answer = read_all(waiting).await;
+        assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+        assert!(answer.contains("retry-after: 10") && answer.contains("shutting_down"), "{answer}");
+    }
+    assert_eq!(engine.metrics().running, 1);
+    drop(running);
+    task.await.unwrap().unwrap();
+}
