@@ -33,14 +33,11 @@ class ServerError(Exception):
 class Server:
     """Running server; `address` is its URL without a final slash."""
 
-    def __init__(
-        self, *options: str | Path, binary: Path | None = None, variables: dict | None = None
-    ) -> None:
+    def __init__(self, *options: str | Path, binary: Path | None = None) -> None:
         self.output = tempfile.TemporaryFile("w+")
         command = [binary or find_binary(), "serve", "--port", "0", *options]
         self.process = subprocess.Popen(
             [str(part) for part in command],
-            env={**os.environ, **(variables or {})},
             stdout=self.output,
             stderr=subprocess.STDOUT,
         )

@@ -1,6 +1,7 @@
 //! `vattention serve`: an HTTP server for a model with pipelines.
 
 mod args;
+mod memory;
 mod names;
 mod size;
 
@@ -22,6 +23,7 @@ use crate::pipelines::{Changes, fits_model};
 
 pub(crate) use args::ServeArgs;
 use args::{LimitArgs, NetworkArgs};
+use memory::release_memory;
 use names::{PipelineOption, name_model, name_pipelines};
 
 /// Maximum of the default memory of the prefix cache, in bytes.
@@ -167,6 +169,7 @@ fn engine_options(
         cache_key: cache_key.transpose()?.unwrap_or_default(),
         storage: args.dtype,
         block: PrefillOptions::default().block,
+        when_idle: release_memory,
     })
 }
 

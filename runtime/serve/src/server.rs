@@ -18,6 +18,10 @@ use crate::served::ServedModel;
 /// Maximum size of a request's header, in bytes.
 const LONGEST_HEADER: usize = 64 * 1024;
 
+/// Time without work after which a thread for blocking work ends. It holds memory that it has freed
+/// until then, and should end before the engine is idle, which releases unused memory.
+const BLOCKING_KEEP_ALIVE: Duration = Duration::from_millis(500);
+
 /// Server that listens on its address. Clients can connect, and wait for their answers until the
 /// model is loaded and the server [runs](Self::run).
 #[derive(Debug)]
@@ -51,7 +55,10 @@ impl Server {
     /// # Errors
     /// Returns an error if the threads cannot be started, or signals cannot be received.
     pub fn run(self, served: ServedModel) -> std::io::Result<()> {
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .thread_keep_alive(BLOCKING_KEEP_ALIVE)
+            .build()?;
         let result = runtime.block_on(async {
             // The receiver of the second signal is created after the first signal, which it would
             // otherwise receive as well.

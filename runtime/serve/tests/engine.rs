@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -61,6 +62,7 @@ impl World {
             cache_key: String::new(),
             storage: Storage::Bf16,
             block: BLOCK,
+            when_idle: || {},
         }
     }
 
@@ -387,6 +389,24 @@ async fn queue_and_memory_are_limited() {
     assert_eq!(answer.tokens.len(), 3);
     engine.shut_down(Duration::from_mins(1)).await;
     assert!(engine.metrics().cancelled > 0);
+}
+
+#[tokio::test]
+async fn an_engine_without_jobs_reports_that_it_is_idle() {
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    let world = World::open();
+    let when_idle = || drop(CALLS.fetch_add(1, Ordering::SeqCst));
+    let engine = world.start(EngineOptions { when_idle, ..world.options() });
+    for calls in 1..3 {
+        let called = async {
+            while CALLS.load(Ordering::SeqCst) < calls {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_mins(1), called).await.unwrap();
+        receive(ask(world.prompt(10, 0), 3).submit(&engine).unwrap()).await.unwrap();
+    }
+    engine.shut_down(Duration::from_mins(1)).await;
 }
 
 /// Each block of a prompt is followed by a step of all other sequences.

@@ -50,6 +50,12 @@ pub(super) struct Shutdown {
     pub(super) deadline: Option<Instant>,
 }
 
+impl State {
+    fn is_idle(&mut self) -> bool {
+        self.queue.is_empty() && self.shutdown.is_none()
+    }
+}
+
 impl SubmitLimits {
     /// Returns the number of bytes that a job reserves for its prompt and `max_tokens`.
     pub(super) fn stored_bytes(&self, job: &Job) -> u64 {
@@ -122,11 +128,11 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Blocks until the queue has a job or a shutdown is requested.
-    pub(super) fn wait(&self) {
-        let idle = |state: &mut State| state.queue.is_empty() && state.shutdown.is_none();
-        let guard = self.wake.wait_while(self.lock(), idle);
-        drop(guard.unwrap_or_else(PoisonError::into_inner));
+    /// Blocks until the queue has a job or a shutdown is requested, and returns true; returns false
+    /// if neither happens within `limit`.
+    pub(super) fn wait(&self, limit: Duration) -> bool {
+        let waited = self.wake.wait_timeout_while(self.lock(), limit, State::is_idle);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
     /// Removes the first job of the queue if `fits` returns true for it.

@@ -86,6 +86,7 @@ pub(crate) fn engine_options() -> EngineOptions {
         cache_key: String::new(),
         storage: Storage::F32,
         block: 64,
+        when_idle: || {},
     }
 }
 
