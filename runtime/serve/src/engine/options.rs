@@ -29,7 +29,7 @@ pub struct EngineOptions {
     pub storage: Storage,
     /// Number of tokens of a prompt block, at least 1. Prompts are prefilled and cached in blocks.
     pub block: usize,
-    /// Function that the engine's thread calls when it has had no job for a second, for example to
-    /// return freed memory to the operating system.
+    /// Function that the engine's thread calls each second without a job, for example to return
+    /// freed memory to the operating system.
     pub when_idle: fn(),
 }

@@ -25,7 +25,7 @@ const BUSY_PATIENCE: Duration = Duration::from_millis(1);
 /// Maximum time for each file if no other sequence decodes. New jobs and shutdowns wait for it.
 const IDLE_PATIENCE: Duration = Duration::from_millis(20);
 
-/// Time without a job after which the engine is idle.
+/// Time without a job after which, again and again, the engine reports that it is idle.
 const IDLE_TIME: Duration = Duration::from_secs(1);
 
 /// Starts the engine's thread, which runs until [`EngineHandle::shut_down`].
@@ -111,9 +111,8 @@ struct Scheduler<'m> {
 impl Scheduler<'_> {
     fn run(mut self) {
         loop {
-            if self.sequences.is_empty() && !self.shared.wait(IDLE_TIME) {
+            while self.sequences.is_empty() && !self.shared.wait(IDLE_TIME) {
                 (self.context.options.when_idle)();
-                self.shared.wait(Duration::MAX);
             }
             self.remove_cancelled();
             if self.must_stop() {
