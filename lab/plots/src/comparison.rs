@@ -259,7 +259,7 @@ fn shorten(text: &str, room: i32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use vattention_core::{Kind, Promise, Target};
+    use vattention_core::{Kind, Promise, Target, promise::ReferenceRows};
 
     use super::*;
     use vattention_experiments::{Bars, ErrorSummary, Guarantee, ListCounts, Violations};
@@ -286,10 +286,12 @@ mod tests {
             density_per_query_head: share,
             recall: 1.0,
             index_bytes_per_token: 0.0,
+            reference: ReferenceRows::default(),
             output_error: error,
             denominator_error: error,
             numerator_error: error,
             budget: None,
+            rounding: None,
             guarantee,
             bars: Bars::default().summary(None),
             live: None,
