@@ -30,6 +30,7 @@ mod magnitudes;
 mod no_draws;
 mod parity;
 mod promises;
+mod rewind;
 mod rounding;
 mod selector_calls;
 mod softmax_experiments;

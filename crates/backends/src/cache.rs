@@ -13,6 +13,7 @@ mod number;
 mod pieces;
 #[cfg(test)]
 mod tests;
+mod truncate;
 mod view;
 
 use std::sync::Arc;

@@ -46,6 +46,16 @@ pub trait Executor: Send + Sized + 'static {
         0
     }
 
+    /// Removes all but the first `len` tokens. By default, a [fork](Self::fork) of these tokens
+    /// replaces the executor.
+    ///
+    /// # Errors
+    /// If the state cannot be copied; nothing has changed then.
+    fn truncate(&mut self, len: usize) -> Result<()> {
+        *self = self.fork(len)?;
+        Ok(())
+    }
+
     /// Returns an executor with the state of the first `len` tokens.
     ///
     /// # Errors

@@ -112,6 +112,18 @@ impl LayerHead {
         Ok(Self { prompts, ..Self::new(cache, pipeline, self.softmax.clone()) })
     }
 
+    /// Removes all but the first `tokens` tokens in place, and restores the first sample sizes. No
+    /// prompt may end later.
+    pub(crate) fn rewind(&mut self, tokens: usize, first_sizes: &[u64]) -> Result<()> {
+        self.cache.truncate(tokens)?;
+        self.pipeline.rewind(tokens, first_sizes)?;
+        if tokens < self.indexed {
+            self.pipeline.hide(&self.cache.view().keys());
+            self.indexed = tokens;
+        }
+        Ok(())
+    }
+
     /// Last queries of each prompt of the sequence, in order.
     pub(crate) fn prompts(&self) -> &[LastQueries] {
         &self.prompts

@@ -1,5 +1,6 @@
 //! One layer of one sequence: its KV heads, and the steps over them.
 
+mod rewind;
 mod stored;
 #[cfg(test)]
 mod tests;
@@ -11,7 +12,7 @@ use ndarray::{Array2, Array3, ArrayView3, Axis, s};
 use vattention_core::{
     Attention, Error, Options, Output, Pipeline, PipelineConfig, Result, RowReport, RowsView,
     Shape, Site, Storage, TokenClass,
-    engine::{AttentionState, KeyValueRows, Selection, Timings},
+    engine::{AttentionState, KeyValueRows, Selection, SequencePoint, Timings},
     step::MAX_MAGNITUDE,
 };
 
@@ -49,6 +50,8 @@ pub struct Layer<X> {
     /// Least number of tokens that further queries must see, because evicted ones among these
     /// tokens may be freed; `None` if rows of evicted tokens are never freed.
     least_visible: Option<usize>,
+    /// Number of newest tokens that can be removed although rows are freed.
+    rewindable: usize,
     index_state: IndexState,
 }
 
@@ -125,6 +128,7 @@ impl<X: Executor> Layer<X> {
             executor,
             timed: options.timed,
             least_visible: options.free_evicted.then_some(0),
+            rewindable: options.rewindable,
             index_state: IndexState::Complete,
         })
     }
@@ -172,10 +176,11 @@ impl<X: Executor> Layer<X> {
         self.index_state = index_state;
     }
 
-    /// Frees rows of evicted tokens, if the options request it. Further queries must then see at
-    /// least `visible` tokens.
+    /// Frees rows that were evicted [`rewindable`](Options::rewindable) tokens ago, if the options
+    /// request it. Further queries must then see at least `visible` tokens without these.
     fn free(&mut self, visible: usize) {
         if let Some(least) = &mut self.least_visible {
+            let visible = visible.saturating_sub(self.rewindable);
             *least = visible.max(*least);
             self.workers
                 .map(self.heads.iter_mut().collect(), |head: &mut LayerHead| head.free(visible));
@@ -363,6 +368,14 @@ impl<X: Executor> Attention for Layer<X> {
         }
         self.index(Indexing::Eager, tokens);
         Ok(())
+    }
+
+    fn checkpoint(&self) -> Result<SequencePoint> {
+        self.current_point()
+    }
+
+    fn rewind(&mut self, to: &SequencePoint) -> Result<()> {
+        self.rewind_to(to)
     }
 
     fn fork(&self, sequence: Option<u32>) -> Result<Box<dyn Attention>> {

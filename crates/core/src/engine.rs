@@ -11,5 +11,5 @@ pub use backend::{
     Timings,
 };
 pub use selection::Selection;
-pub use state::{AttentionState, KeyValueRows, ObservedPrompt};
+pub use state::{AttentionState, KeyValueRows, ObservedPrompt, SequencePoint};
 pub use wrapped::{Wrapper, wrap};

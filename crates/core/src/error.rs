@@ -106,6 +106,15 @@ pub enum Error {
          the sequence cannot be stored: fork it, store rows in f32, or leave out `reference`"
     )]
     Rounded,
+    /// A selector or a sampler cannot remove its newest tokens in place.
+    #[error(
+        "`{component}` cannot remove tokens from its index, so the sequence cannot return to an \
+         earlier step: decode without drafts, or with another pipeline"
+    )]
+    NoRewind {
+        /// Name of the selector or sampler.
+        component: String,
+    },
     /// An allocation failed.
     #[error("out of memory: cannot allocate another {bytes} bytes")]
     Memory {

@@ -27,6 +27,11 @@ impl Columns {
         }
     }
 
+    /// Removes all but the first `tokens` vectors.
+    pub fn truncate(&mut self, tokens: usize) {
+        self.0.iter_mut().for_each(|column| column.truncate(tokens));
+    }
+
     /// Adds `weight` times a column to the scores of the first tokens, `[visible]`.
     pub fn add_multiple(&self, column: usize, weight: f32, scores: &mut [f32]) {
         add_multiple(self.0[column].reinterpret_cast(), weight, scores);

@@ -74,6 +74,16 @@ impl Labels {
         self.len += 1;
     }
 
+    /// Removes all but the first `len` items.
+    pub fn truncate(&mut self, len: usize) {
+        let (blocks, used) = (len.div_ceil(LANES), len % LANES);
+        match &mut self.numbers {
+            Numbers::Exact(numbers) => numbers.truncate(blocks * self.channels * LANES),
+            Numbers::Coded(coded) => coded.truncate(blocks, self.channels, used),
+        }
+        self.len = self.len.min(len);
+    }
+
     /// Returns an element of a label, as stored.
     pub fn get(&self, item: usize, channel: usize) -> f32 {
         let (block, lane) = (item / LANES, item % LANES);

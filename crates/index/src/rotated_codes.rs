@@ -103,6 +103,21 @@ impl RotatedCodes {
         }
     }
 
+    /// Removes all but the first keys, which are `keys`, `[tokens, dim]`. O(dim · `BLOCK`).
+    pub fn truncate(&mut self, keys: &Tokens<'_>) {
+        let coded = (keys.len() / BLOCK * BLOCK).min(self.factors.len());
+        if coded < self.factors.len() {
+            let (blocks, words) = (coded / BLOCK, self.dim.div_ceil(PER_WORD));
+            self.words.truncate(coded * words);
+            self.factors.truncate(coded);
+            self.peaks.truncate(coded);
+            self.means.truncate(blocks.div_ceil(GROUP) * GROUP * self.dim);
+            self.rest.clear();
+            self.append(&keys.range(coded..keys.len()));
+        }
+        self.rest.truncate((keys.len() - coded) * self.dim);
+    }
+
     /// Bytes of codes, factors and means.
     pub fn bytes(&self) -> usize {
         size_of_val(&self.words[..]) + size_of_val(&self.factors[..]) + size_of_val(&self.means[..])

@@ -70,7 +70,7 @@ use multiversion::multiversion;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    NewTokens, Picks, Result, Row, Sampler, SamplerConfig, Site, Size,
+    NewTokens, Picks, Result, Row, Sampler, SamplerConfig, Site, Size, Tokens,
     plugin::{Design, ProofTerms, SampleEvidence, SampleProof, default_base},
     register,
     sample::{MissBounds, Sample, Uniforms},
@@ -151,6 +151,14 @@ struct PrioritySampler {
 impl Sampler for PrioritySampler {
     fn append(&mut self, new: &NewTokens<'_>) {
         self.index.append(new);
+    }
+
+    fn can_truncate(&self) -> bool {
+        true
+    }
+
+    fn truncate(&mut self, keys: &Tokens<'_>) {
+        self.index.truncate(keys);
     }
 
     fn index_bytes(&self) -> usize {

@@ -77,6 +77,10 @@ impl SamplerConfig for Stratified {
 struct StratifiedSampler;
 
 impl Sampler for StratifiedSampler {
+    fn can_truncate(&self) -> bool {
+        true
+    }
+
     fn design<'a>(
         &'a self,
         _: &[Row<'a>],

@@ -51,8 +51,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site, Size, plugin::Tunable, register,
-    step::Score, typetag,
+    NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site, Size, Tokens, plugin::Tunable,
+    register, step::Score, typetag,
 };
 
 use crate::index_scope::{IndexScope, counted_members};
@@ -196,6 +196,14 @@ impl Selector for DoubleSparsitySelector {
                 labels.push(&label, Rounding::Nearest);
             }
         }
+    }
+
+    fn can_truncate(&self) -> bool {
+        true
+    }
+
+    fn truncate(&mut self, keys: &Tokens<'_>) {
+        self.indexes.iter_mut().for_each(|index| index.labels.truncate(keys.len()));
     }
 
     fn group_wide(&self) -> bool {

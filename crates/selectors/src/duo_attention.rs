@@ -30,7 +30,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Fraction, NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site, Size,
+    Fraction, NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site, Size, Tokens,
     plugin::{AttentionWeights, PromptQueries, Tunable},
     register, typetag,
 };
@@ -134,6 +134,14 @@ impl HeadClass {
 impl Selector for DuoAttentionSelector {
     fn append(&mut self, new: &NewTokens<'_>) {
         self.class.selector_mut().into_iter().for_each(|inner| inner.append(new));
+    }
+
+    fn can_truncate(&self) -> bool {
+        self.class.selector().is_none_or(Selector::can_truncate)
+    }
+
+    fn truncate(&mut self, keys: &Tokens<'_>) {
+        self.class.selector_mut().into_iter().for_each(|inner| inner.truncate(keys));
     }
 
     fn observe(&mut self, prompt: &PromptQueries<'_>) {

@@ -42,8 +42,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site, Size, plugin::Tunable, register,
-    step::Score, typetag,
+    NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site, Size, Tokens, plugin::Tunable,
+    register, step::Score, typetag,
 };
 
 pub use codes::Codes;
@@ -188,6 +188,14 @@ impl Selector for HashIndex {
                 codes.push(pack(&map.project_key(&key)));
             }
         }
+    }
+
+    fn can_truncate(&self) -> bool {
+        true
+    }
+
+    fn truncate(&mut self, keys: &Tokens<'_>) {
+        self.keys.iter_mut().for_each(|index| index.codes.truncate(keys.len()));
     }
 
     fn group_wide(&self) -> bool {

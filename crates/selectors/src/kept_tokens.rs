@@ -17,6 +17,13 @@ impl KeptTokens {
         self.tokens.extend((new.first..self.appended).map(|token| token as u32));
     }
 
+    /// Removes all but the first `tokens` tokens. No token may have been evicted since the last one
+    /// of these was appended.
+    pub(crate) fn truncate(&mut self, tokens: usize) {
+        self.tokens.truncate(self.before(tokens));
+        self.appended = tokens;
+    }
+
     /// Returns the kept tokens, ascending.
     pub(crate) fn tokens(&self) -> &[u32] {
         &self.tokens

@@ -132,6 +132,14 @@ impl Selector for LokiSelector {
         }
     }
 
+    fn can_truncate(&self) -> bool {
+        true
+    }
+
+    fn truncate(&mut self, keys: &Tokens<'_>) {
+        self.index.truncate(keys.len());
+    }
+
     fn group_wide(&self) -> bool {
         self.score == Score::Group
     }

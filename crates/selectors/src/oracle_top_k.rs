@@ -48,6 +48,10 @@ impl SelectorConfig for OracleTopK {
 }
 
 impl Selector for OracleTopK {
+    fn can_truncate(&self) -> bool {
+        true
+    }
+
     fn group_wide(&self) -> bool {
         self.score == Score::Group
     }

@@ -70,6 +70,10 @@ impl SelectorConfig for OracleTopP {
 }
 
 impl Selector for OracleTopP {
+    fn can_truncate(&self) -> bool {
+        true
+    }
+
     fn group_wide(&self) -> bool {
         self.score == Score::Group
     }

@@ -39,7 +39,7 @@ use std::num::NonZeroUsize;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site, Size,
+    NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site, Size, Tokens,
     plugin::Tunable,
     register,
     step::{PrefixMax, Score},
@@ -170,6 +170,18 @@ impl Selector for QuestSelector {
             new.keys.copy_row(token, &mut key);
             self.append_key(&key);
         }
+    }
+
+    fn can_truncate(&self) -> bool {
+        true
+    }
+
+    fn truncate(&mut self, keys: &Tokens<'_>) {
+        let (tokens, page) = (keys.len(), self.config.page.get());
+        let full = tokens / page;
+        self.full.iter_mut().for_each(|labels| labels.truncate(full));
+        self.magnitudes.iter_mut().for_each(|magnitude| magnitude.truncate(full));
+        self.last = Page::from_tokens(*keys, full * page..tokens);
     }
 
     fn group_wide(&self) -> bool {

@@ -33,6 +33,10 @@ impl SelectorConfig for Sink {
 }
 
 impl Selector for Sink {
+    fn can_truncate(&self) -> bool {
+        true
+    }
+
     fn group_wide(&self) -> bool {
         true
     }

@@ -50,7 +50,7 @@ use std::num::NonZeroUsize;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site, Size,
+    NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site, Size, Tokens,
     plugin::{PromptQueries, Tunable},
     register, typetag,
 };
@@ -126,6 +126,14 @@ impl SnapkvSelector {
 impl Selector for SnapkvSelector {
     fn append(&mut self, new: &NewTokens<'_>) {
         self.kept.append(new);
+    }
+
+    fn can_truncate(&self) -> bool {
+        true
+    }
+
+    fn truncate(&mut self, keys: &Tokens<'_>) {
+        self.kept.truncate(keys.len());
     }
 
     fn observe(&mut self, prompt: &PromptQueries<'_>) {

@@ -37,7 +37,7 @@ use std::num::NonZeroUsize;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site, Size,
+    NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site, Size, Tokens,
     plugin::Tunable,
     register,
     step::{Score, exponentials, largest, sum, take_logarithms},
@@ -185,6 +185,14 @@ impl Selector for SparqSelector {
             new.keys.copy_row(token, &mut key);
             self.keys.push(&key);
         }
+    }
+
+    fn can_truncate(&self) -> bool {
+        true
+    }
+
+    fn truncate(&mut self, keys: &Tokens<'_>) {
+        self.keys.truncate(keys.len());
     }
 
     fn group_wide(&self) -> bool {

@@ -27,7 +27,7 @@
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
 use vattention_core::{
-    Fraction, NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site,
+    Fraction, NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site, Tokens,
     plugin::{AttentionWeights, PromptQueries, Tunable},
     register,
     step::Score,
@@ -80,6 +80,14 @@ struct TwilightSelector {
 impl Selector for TwilightSelector {
     fn append(&mut self, new: &NewTokens<'_>) {
         self.inner.append(new);
+    }
+
+    fn can_truncate(&self) -> bool {
+        self.inner.can_truncate()
+    }
+
+    fn truncate(&mut self, keys: &Tokens<'_>) {
+        self.inner.truncate(keys);
     }
 
     fn observe(&mut self, prompt: &PromptQueries<'_>) {

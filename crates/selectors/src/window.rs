@@ -47,6 +47,10 @@ impl SelectorConfig for Window {
 }
 
 impl Selector for Window {
+    fn can_truncate(&self) -> bool {
+        true
+    }
+
     fn group_wide(&self) -> bool {
         true
     }

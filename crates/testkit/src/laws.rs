@@ -2,9 +2,11 @@
 
 mod causal;
 mod evicts;
+mod truncates;
 
 pub use causal::causal;
 pub use evicts::evicts;
+pub use truncates::truncates;
 
 use std::fmt::Debug;
 
@@ -21,7 +23,7 @@ pub type Verdict = Result<(), String>;
 pub type Law = fn(&dyn SelectorConfig, &Head) -> Verdict;
 
 /// All laws of selectors, with their names.
-pub const LAWS: [(&str, Law); 9] = [
+pub const LAWS: [(&str, Law); 10] = [
     ("round_trips", round_trips),
     ("repeats", repeats),
     ("grows", grows),
@@ -31,6 +33,7 @@ pub const LAWS: [(&str, Law); 9] = [
     ("agrees", agrees),
     ("causal", causal),
     ("evicts", evicts),
+    ("truncates", truncates),
 ];
 
 /// A config stays the same if it is written and read again.

@@ -21,6 +21,7 @@
 //! | `agrees` | all query heads of a group get the same picks, if `group_wide()` is true |
 //! | `causal` | picks do not depend on tokens that are not visible |
 //! | `evicts` | only live tokens are picked, and an evicted token stays evicted |
+//! | `truncates` | removed tokens leave no trace, if `can_truncate()` is true |
 //!
 //! Samplers have other laws, and the macro [`sampler_laws`](crate::sampler_laws!):
 //!
@@ -31,6 +32,7 @@
 //! | `grows` | draws do not depend on the number of calls that append the tokens |
 //! | `forks` | a clone draws the same tokens as the original, and does not change it |
 //! | `causal` | draws do not depend on tokens that are not visible |
+//! | `truncates` | removed tokens leave no trace, if `can_truncate()` is true |
 //! | `excludes` | picked tokens are not drawn, and no token is drawn twice |
 //! | `nests` | a larger sample contains a smaller one; the largest contains all tokens |
 //! | `covers` | drawn tokens have probabilities; without draws, the newest token is read |
@@ -82,7 +84,8 @@ macro_rules! laws {
     ($name:ident, $config:expr, cases = $cases:expr) => {
         $crate::law_tests! {
             $name, |law| $crate::run(law, &$config, $cases), laws:
-            round_trips, repeats, grows, forks, adds, bounds, agrees, causal, evicts
+            round_trips, repeats, grows, forks, adds, bounds, agrees, causal, evicts,
+            truncates
         }
     };
 }
@@ -117,7 +120,8 @@ macro_rules! sampler_laws {
 
             $crate::law_tests! {
                 on_heads, |law| $crate::run_sampler(law, &$config, $cases), sampler_laws:
-                round_trips, repeats, grows, forks, causal, excludes, nests, covers
+                round_trips, repeats, grows, forks, causal, truncates, excludes, nests,
+                covers
             }
             $crate::law_tests! {
                 over_sequences, |law| law(&$config).unwrap(), sampler_laws: includes, predicts

@@ -91,6 +91,34 @@ pub fn causal(config: &dyn SamplerConfig, head: &Head) -> Verdict {
     same(&before, &lists(config, &*sampler, head, visible), "after tokens that are not visible")
 }
 
+/// After tokens were removed, and after others were appended in their place, a sampler that can
+/// remove tokens draws as if it had never received them.
+///
+/// # Errors
+/// The first list that differs.
+pub fn truncates(config: &dyn SamplerConfig, head: &Head) -> Verdict {
+    if !build(config, head.site())?.can_truncate() {
+        return Ok(());
+    }
+    let removed = Head::new(head.tokens, head.dim, head.seed + 1, head.texture);
+    for kept in [0, 1, head.tokens.div_ceil(2), head.tokens] {
+        let first = head.first(kept);
+        let mut cut = build(config, head.site())?;
+        cut.append(&head.part(0..kept));
+        cut.append(&removed.part(kept..head.tokens));
+        cut.truncate(&first.part(0..kept).keys);
+        if kept > 0 {
+            let expected = all_draws(config, &*filled(config, head.site(), &first)?, &first);
+            let when = format!("after {} tokens were removed", head.tokens - kept);
+            same(&expected, &all_draws(config, &*cut, &first), &when)?;
+        }
+        cut.append(&head.part(kept..head.tokens));
+        let expected = all_draws(config, &*filled(config, head.site(), head)?, head);
+        same(&expected, &all_draws(config, &*cut, head), "after others replaced removed tokens")?;
+    }
+    Ok(())
+}
+
 /// Neither picked nor invisible tokens are drawn, and no token is drawn twice.
 ///
 /// # Errors

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use serde::{Deserialize, Deserializer, Serialize};
 use vattention_core::{
     Estimator, Fraction, Goal, Kind, NewTokens, Picks, Promise, Result, Row, SampleStats, Selector,
-    SelectorConfig, Site, Size, Target,
+    SelectorConfig, Site, Size, Target, Tokens,
     plugin::{AttentionWeights, Radius, TunableGoal},
     promise::Assumptions,
     step::Score,
@@ -59,6 +59,8 @@ enum Mistake {
     PicksEvicted,
     /// Reports all tokens as live if an even number of tokens is visible, and fewer otherwise.
     Revives,
+    /// Picks by keys that were removed.
+    KeepsRemoved,
 }
 
 /// Config that is read differently from what was written.
@@ -141,6 +143,17 @@ impl Selector for Index {
         }
     }
 
+    fn can_truncate(&self) -> bool {
+        matches!(self.mistake, Mistake::None | Mistake::KeepsRemoved)
+    }
+
+    fn truncate(&mut self, keys: &Tokens<'_>) {
+        self.tokens.retain(|&token| token < keys.len());
+        if self.mistake != Mistake::KeepsRemoved {
+            self.firsts.truncate(keys.len());
+        }
+    }
+
     fn group_wide(&self) -> bool {
         matches!(self.mistake, Mistake::PicksByMember | Mistake::BoundOfOneMember)
     }
@@ -177,6 +190,10 @@ impl Selector for Index {
                     picks.take_range(8 * block..8 * block + 8);
                 }
                 return;
+            }
+            Mistake::KeepsRemoved => {
+                let large = (0..row.visible()).filter(|&token| self.firsts[token] > 0.5);
+                picks.take_all(large);
             }
             Mistake::SharedFeedback if self.calls.load(Ordering::Relaxed) > 0 => picks.take(0),
             Mistake::BoundOfAll => {

@@ -6,7 +6,7 @@ use ndarray::{ArrayView3, s};
 use vattention_core::{
     Attention, Backend, Options, Output, PipelineConfig, Promise, Result, RowsView, Shape, Target,
     TokenClass,
-    engine::{Wrapper, wrap},
+    engine::{SequencePoint, Wrapper, wrap},
 };
 use vattention_experiments::{Bars, DenseBeside, Exact, RowError, Violations};
 use vattention_llm::SLIDING_LAYER;
@@ -157,6 +157,11 @@ impl<W: Observer> Wrapper for AttentionObserver<W> {
     fn truncate(&mut self, inner: &mut dyn Attention, tokens: usize) -> Result<()> {
         inner.truncate(tokens)?;
         self.dense.as_mut().map_or(Ok(()), |dense| dense.truncate(tokens))
+    }
+
+    fn rewind(&mut self, inner: &mut dyn Attention, to: &SequencePoint) -> Result<()> {
+        inner.rewind(to)?;
+        self.dense.as_mut().map_or(Ok(()), |dense| dense.rewind(to))
     }
 
     fn fork(&self, sequence: Option<u32>) -> Result<Self> {

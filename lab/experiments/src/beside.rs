@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use ndarray::{ArrayView3, s};
-use vattention_core::{Attention, Backend, Options, Result, RowsView, Shape};
+use vattention_core::{
+    Attention, Backend, Options, Result, RowsView, Shape, engine::SequencePoint,
+};
 
 use crate::Exact;
 
@@ -52,6 +54,15 @@ impl DenseBeside {
             .flat_map(|query| (0..heads).map(move |head| (query, head)))
             .map(|(query, head)| row(query, head))
             .collect())
+    }
+
+    /// Returns to an earlier point, as [`Attention::rewind`] does. Dense attention accepts the
+    /// points of any pipeline.
+    ///
+    /// # Errors
+    /// Same as [`Attention::rewind`].
+    pub fn rewind(&mut self, to: &SequencePoint) -> Result<()> {
+        self.0.rewind(to)
     }
 
     /// Truncates the sequence, as [`Attention::truncate`] does.

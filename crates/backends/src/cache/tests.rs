@@ -233,6 +233,59 @@ proptest! {
         }
     }
 
+    /// After rows were removed and others appended, a cache and its fork are as if the cache had
+    /// never had the removed rows, in every type.
+    #[test]
+    fn removed_rows_leave_no_trace(
+        kept in 0usize..120,
+        removed in 0usize..80,
+        more in 1usize..80,
+        storage in prop::sample::select(&Storage::ALL[..]),
+        log2_full in 0u32..7,
+        forked in any::<bool>(),
+        evicted in 0usize..120,
+    ) {
+        let sizes = ChunkSizes::new(2, log2_full);
+        let count = kept + removed.max(more);
+        let all = [numbers(count, 33, 3), numbers(count, 20, 4)];
+        let others = [numbers(count, 33, 5), numbers(count, 20, 6)];
+        let extend = |cache: &mut Cache, rows: &[Array2<f32>; 2], from: usize, to: usize| {
+            let [keys, values] = rows;
+            grow(cache, keys.slice(s![from..to, ..]), values.slice(s![from..to, ..]));
+        };
+        let begin = || {
+            let mut cache = Cache::with_chunks(storage, 33, 20, sizes);
+            extend(&mut cache, &all, 0, kept);
+            cache
+        };
+        let (mut cut, mut expected) = (begin(), begin());
+        extend(&mut cut, &others, kept, kept + removed);
+        let mut live = Picks::new(kept);
+        live.take_range(evicted.min(kept)..kept);
+        cut.free(&live).unwrap();
+        let fork = forked.then(|| cut.fork().unwrap());
+        let before = fork.as_ref().map(|fork| fork.view().keys().to_array(0..kept + removed));
+        cut.truncate(kept).unwrap();
+        prop_assert_eq!(cut.len(), kept);
+        extend(&mut cut, &all, kept, kept + more);
+        extend(&mut expected, &all, kept, kept + more);
+        let live = evicted.min(kept)..kept + more;
+        prop_assert!(!cut.has_freed(live.clone()));
+        for rows in [CacheView::keys, CacheView::values] {
+            let (found, expected) = (cut.view(), expected.view());
+            prop_assert_eq!(
+                rows(&found).to_array(live.clone()),
+                rows(&expected).to_array(live.clone())
+            );
+        }
+        if evicted == 0 {
+            prop_assert_eq!(bytes(&cut), bytes(&expected));
+            prop_assert_eq!(cut.held_bytes(), expected.held_bytes());
+        }
+        let after = fork.as_ref().map(|fork| fork.view().keys().to_array(0..kept + removed));
+        prop_assert_eq!(before, after, "the fork has changed");
+    }
+
     /// Less than one chunk is unused, and less than half of the memory of a short sequence.
     #[test]
     fn little_memory_is_unused(

@@ -10,7 +10,7 @@ use ndarray::{Array2, Array3, ArrayView3};
 
 use crate::{
     Result,
-    engine::{AttentionState, KeyValueRows, Selection},
+    engine::{AttentionState, KeyValueRows, Selection, SequencePoint},
     pipeline::{PipelineConfig, RowReport},
     step::{RowsView, SCALE_BYTES, Shape, SoftmaxForm, TokenClass},
 };
@@ -120,7 +120,7 @@ pub trait Attention: Send {
     /// Removes all but the first `tokens` tokens. Selectors then pick as if the removed tokens had
     /// never been appended. The step number continues, so later samples are drawn anew. Selectors
     /// and samplers rebuild their indexes, which costs as much as appending the remaining tokens;
-    /// for frequent speculative decoding, use [`fork`](Self::fork) instead.
+    /// after steps that check drafts, [`rewind`](Self::rewind) removes tokens in place.
     ///
     /// Selectors that learn from a prompt receive the [observed](Self::observe) queries of the
     /// remaining tokens again. If no such query remains, [`attend`](Self::attend) returns
@@ -131,6 +131,24 @@ pub trait Attention: Send {
     /// ([`Error::Learns`](crate::Error::Learns)), or if evicted tokens have been freed
     /// ([`Error::Freed`](crate::Error::Freed)); then nothing has changed.
     fn truncate(&mut self, tokens: usize) -> Result<()>;
+
+    /// Returns the point that the sequence has reached, for [`rewind`](Self::rewind).
+    ///
+    /// # Errors
+    /// Returns [`Error::NoRewind`](crate::Error::NoRewind) with the name of a selector or sampler
+    /// that cannot remove tokens in place.
+    fn checkpoint(&self) -> Result<SequencePoint>;
+
+    /// Returns to an earlier point, which must be after the last prompt. Later steps compute the
+    /// same bits as if the sequence had never continued from there. The cost does not grow with the
+    /// sequence, except on backends that index tokens on a device.
+    ///
+    /// # Errors
+    /// Returns the errors of [`checkpoint`](Self::checkpoint), and an error if the sequence has not
+    /// passed this point, has observed a prompt since, or may have [freed](Options::free_evicted)
+    /// rows that were live there; then nothing has changed. If memory is lacking, the sequence is
+    /// lost.
+    fn rewind(&mut self, to: &SequencePoint) -> Result<()>;
 
     /// Returns a sequence that continues from the same tokens and step, independently of this one.
     /// A new `sequence` number makes its samples independent, too.
@@ -261,6 +279,9 @@ pub struct Options {
     /// no longer be [truncated](Attention::truncate), and no step falls back to reading every
     /// token. Rows on a device are not freed.
     pub free_evicted: bool,
+    /// Number of newest tokens that [`rewind`](Attention::rewind) can remove although evicted
+    /// tokens are [freed](Self::free_evicted): a row is freed this number of tokens later.
+    pub rewindable: usize,
 }
 
 impl Options {

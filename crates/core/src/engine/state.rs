@@ -23,6 +23,17 @@ pub struct AttentionState {
     pub first_sizes: Vec<u64>,
 }
 
+/// Point of a sequence to which it can [return](crate::Attention::rewind), after one of its steps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SequencePoint {
+    /// Number of tokens.
+    pub tokens: usize,
+    /// Number of the next step.
+    pub step: u32,
+    /// First sample sizes, as in [`AttentionState`].
+    pub first_sizes: Vec<u64>,
+}
+
 /// Last queries of a prompt, as [`observe`](crate::Attention::observe) received them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObservedPrompt {

@@ -6,7 +6,7 @@ use ndarray::ArrayView3;
 
 use crate::{
     Result,
-    engine::{Attention, AttentionState, KeyValueRows, Output},
+    engine::{Attention, AttentionState, KeyValueRows, Output, SequencePoint},
     step::{RowsView, TokenClass},
 };
 
@@ -46,6 +46,14 @@ pub trait Wrapper: Send + Sized + 'static {
     /// Returns the errors of the inner attention.
     fn truncate(&mut self, inner: &mut dyn Attention, tokens: usize) -> Result<()> {
         inner.truncate(tokens)
+    }
+
+    /// Returns to an earlier point; see [`Attention::rewind`].
+    ///
+    /// # Errors
+    /// Returns the errors of the inner attention.
+    fn rewind(&mut self, inner: &mut dyn Attention, to: &SequencePoint) -> Result<()> {
+        inner.rewind(to)
     }
 
     /// Copies the wrapper for a fork of the inner attention.
@@ -90,6 +98,14 @@ impl<W: Wrapper> Attention for Wrapped<W> {
 
     fn truncate(&mut self, tokens: usize) -> Result<()> {
         self.wrapper.truncate(&mut *self.inner, tokens)
+    }
+
+    fn checkpoint(&self) -> Result<SequencePoint> {
+        self.inner.checkpoint()
+    }
+
+    fn rewind(&mut self, to: &SequencePoint) -> Result<()> {
+        self.wrapper.rewind(&mut *self.inner, to)
     }
 
     fn fork(&self, sequence: Option<u32>) -> Result<Box<dyn Attention>> {

@@ -217,6 +217,43 @@ impl Pipeline {
         .build_components()
     }
 
+    /// Checks that selectors and sampler can remove tokens in place.
+    ///
+    /// # Errors
+    /// Returns [`Error::NoRewind`] with the name of a selector or sampler that cannot.
+    pub fn check_rewindable(&self) -> Result<()> {
+        let refuse = |component: &str| Err(Error::NoRewind { component: component.into() });
+        if let Some(selector) = self.find_selector_name(|selector| !selector.can_truncate()) {
+            return refuse(selector);
+        }
+        match &self.sampler {
+            Some(sampler) if !sampler.can_truncate() => {
+                refuse(self.config.sampler().typetag_name())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Forgets all but the first `tokens` tokens, and restores the first sample sizes of that
+    /// point. Tokens that selectors and sampler have indexed must also be [hidden](Self::hide).
+    ///
+    /// # Errors
+    /// Returns the errors of [`restore_first_sizes`](Self::restore_first_sizes); then nothing has
+    /// changed.
+    pub fn rewind(&mut self, tokens: usize, first_sizes: &[u64]) -> Result<()> {
+        self.restore_first_sizes(first_sizes)?;
+        self.norms_v.truncate(tokens);
+        self.rounding_errors.truncate(tokens);
+        Ok(())
+    }
+
+    /// Removes from the indexes of selectors and sampler all but the first tokens, whose keys are
+    /// `keys`. The pipeline must be [rewindable](Self::check_rewindable).
+    pub fn hide(&mut self, keys: &Tokens<'_>) {
+        self.selectors.iter_mut().for_each(|selector| selector.truncate(keys));
+        self.sampler.iter_mut().for_each(|sampler| sampler.truncate(keys));
+    }
+
     /// Records the norms of new values if an estimator checks uniform samples, whose bounds depend
     /// on the largest norm. This is the part of [`append`](Self::append) that must be done before
     /// the next step.

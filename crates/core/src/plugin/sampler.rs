@@ -9,7 +9,7 @@ use crate::{
     Result, Size,
     plugin::NewTokens,
     sample::{MissBounds, Sample, Stratification},
-    step::{Picks, Row, Site, Stream},
+    step::{Picks, Row, Site, Stream, Tokens},
 };
 
 /// The `[sampler]` table of a pipeline file: parameters without state. The default `type` is
@@ -73,6 +73,19 @@ pub trait Sampler: DynClone + Send + Sync {
     /// Later rows may see fewer tokens. Their draws must not depend on tokens that they do not see.
     fn append(&mut self, new: &NewTokens<'_>) {
         let _ = new;
+    }
+
+    /// Returns true if the sampler can [remove](Self::truncate) its newest tokens in place.
+    fn can_truncate(&self) -> bool {
+        false
+    }
+
+    /// Removes all but the first tokens, whose keys are `keys`, `[tokens, head_dim]`. Later draws
+    /// must be those of a sampler that has never received the other tokens. It is called only if
+    /// [`can_truncate`](Self::can_truncate) returns true, after every pass that checks drafts: its
+    /// cost should not grow with the sequence.
+    fn truncate(&mut self, keys: &Tokens<'_>) {
+        let _ = keys;
     }
 
     /// Size in bytes of the parts of its index that grow with the number of tokens.

@@ -138,6 +138,19 @@ pub trait Selector: Any + DynClone + Send + Sync {
         false
     }
 
+    /// Returns true if the selector can [remove](Self::truncate) its newest tokens in place.
+    fn can_truncate(&self) -> bool {
+        false
+    }
+
+    /// Removes all but the first tokens, whose keys are `keys`, `[tokens, head_dim]`. Later picks
+    /// must be those of a selector that has never received the other tokens. It is called only if
+    /// [`can_truncate`](Self::can_truncate) returns true, with at least the tokens of the last
+    /// prompt, and after every pass that checks drafts: its cost should not grow with the sequence.
+    fn truncate(&mut self, keys: &Tokens<'_>) {
+        let _ = keys;
+    }
+
     /// Returns true if the picks are the same for every query head of the group, given the same
     /// earlier picks. Then [`select`](Self::select) may be called for one row on behalf of all.
     /// Such a selector proves no [bound](Picks::bound_residual), because a bound belongs to one

@@ -65,6 +65,10 @@ impl SamplerConfig for Uniform {
 struct UniformSampler;
 
 impl Sampler for UniformSampler {
+    fn can_truncate(&self) -> bool {
+        true
+    }
+
     fn design<'a>(
         &'a self,
         _: &[Row<'a>],

@@ -51,6 +51,23 @@ impl CodedLabels {
         }
     }
 
+    /// Removes all but the first blocks. If the last one is not full, it has `used` items, and the
+    /// codes of its other lanes become 0, because [`push`](Self::push) adds bits.
+    pub(super) fn truncate(&mut self, blocks: usize, channels: usize, used: usize) {
+        let row = self.row();
+        self.codes.truncate(blocks * channels * row);
+        self.bases.truncate(blocks * LANES);
+        self.steps.truncate(blocks * LANES);
+        let unused = if used == 0 { LANES..LANES } else { used..LANES };
+        let last = self.codes.len().saturating_sub(channels * row);
+        for lane in unused {
+            let mask = u8::MAX >> (8 - 8 / self.per_byte()) << self.shift(lane);
+            for bytes in self.codes[last..].chunks_exact_mut(row) {
+                bytes[lane % row] &= !mask;
+            }
+        }
+    }
+
     /// Returns the element of an item in a row, which is a channel of a block.
     pub(super) fn get(&self, row: usize, item: usize) -> f32 {
         let (lane, width) = (item % LANES, self.row());

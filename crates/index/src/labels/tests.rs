@@ -102,3 +102,44 @@ fn more_than_eight_bits_are_refused() {
     let error = serde_json::from_str::<LabelBits>("9").unwrap_err().to_string();
     assert!(error.contains("from 0 to 8, got 9"), "{error}");
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 64, failure_persistence: None, ..ProptestConfig::default()
+    })]
+    /// After items were removed and others appended, elements are those of labels that never had
+    /// the removed items.
+    #[test]
+    fn removed_items_leave_no_trace(
+        kept in 0_usize..150,
+        removed in 0_usize..100,
+        more in 1_usize..100,
+        channels in 1_usize..5,
+    ) {
+        let number = |i: usize, seed: f32| (i as f32 * seed).sin();
+        let count = (kept + removed.max(more)) * channels;
+        let all: Vec<f32> = (0..count).map(|i| number(i, 1.7)).collect();
+        let mut others: Vec<f32> = (0..count).map(|i| number(i, 0.9)).collect();
+        others[..kept * channels].copy_from_slice(&all[..kept * channels]);
+        for bits in BITS.map(bits) {
+            let label = |numbers: &[f32]| labels(numbers, channels, bits, Rounding::Nearest);
+            let mut cut = label(&others[..(kept + removed) * channels]);
+            cut.truncate(kept);
+            prop_assert_eq!(cut.bytes(), label(&all[..kept * channels]).bytes());
+            let all = &all[..(kept + more) * channels];
+            for new in all[kept * channels..].chunks_exact(channels) {
+                cut.push(new, Rounding::Nearest);
+            }
+            let expected = label(all);
+            let terms: Vec<Term> = (0..channels).map(|channel| (channel, 1.5)).collect();
+            let [mut found_scores, mut scores] = [vec![0.0; kept + more], vec![0.0; kept + more]];
+            cut.add_products(&terms, &mut found_scores);
+            expected.add_products(&terms, &mut scores);
+            prop_assert_eq!(found_scores, scores);
+            for (item, channel) in (0..kept + more).flat_map(|i| (0..channels).map(move |c| (i, c)))
+            {
+                prop_assert_eq!(cut.get(item, channel), expected.get(item, channel));
+            }
+        }
+    }
+}

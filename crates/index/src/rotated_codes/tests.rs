@@ -218,3 +218,40 @@ fn products_by_vnni(words: &[u32], queries: [&[u32]; 4], out: &mut [[i32; BLOCK]
         }
     }
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 64, failure_persistence: None, ..ProptestConfig::default()
+    })]
+    /// After keys were removed and others appended, within a block or across blocks, logits and
+    /// deviations are those of codes that never had the removed keys.
+    #[test]
+    fn removed_keys_leave_no_trace(
+        kept in 0_usize..300,
+        removed in 0_usize..200,
+        more in 1_usize..200,
+        dim in 1_usize..40,
+    ) {
+        let all = keys(kept + removed.max(more), dim);
+        let mut others = all.clone();
+        others[kept * dim..].iter_mut().for_each(|x| *x = 1.5 - *x);
+        let all = &all[..(kept + more) * dim];
+        let mut cut = encode(&others[..(kept + removed) * dim], dim);
+        cut.truncate(&Tokens::new(all, kept, dim));
+        if kept > 0 {
+            check_equal(&cut, &encode(&all[..kept * dim], dim), &all[..kept * dim], dim);
+        }
+        cut.append(&Tokens::new(&all[kept * dim..], more, dim));
+        check_equal(&cut, &encode(all, dim), all, dim);
+    }
+}
+
+/// Checks that two indexes of the same keys predict the same.
+fn check_equal(found: &RotatedCodes, expected: &RotatedCodes, all: &[f32], dim: usize) {
+    with_rows(all, &keys(1, dim), dim, |rows| {
+        assert_eq!(logits(found, rows, 1.0), logits(expected, rows, 1.0));
+        let [found, expected] = [found, expected].map(|codes| codes.deviations(&rows[0]));
+        assert_eq!((found.factors, found.peak), (expected.factors, expected.peak));
+    });
+    assert_eq!(found.bytes(), expected.bytes());
+}

@@ -2,7 +2,7 @@
 
 use half::bf16;
 use multiversion::multiversion;
-use vattention_core::{NewTokens, Picks, Row, Site};
+use vattention_core::{NewTokens, Picks, Row, Site, Tokens};
 use vattention_index::RotatedCodes;
 
 use super::LogitIndex;
@@ -58,6 +58,16 @@ impl LogitPredictor {
             new.values.copy_row(token, &mut value);
             self.norms.push(round_up(norm(value.iter().copied().map(f64::from))));
         }
+    }
+
+    /// Removes all but the first tokens, whose keys are `keys`.
+    pub(super) fn truncate(&mut self, keys: &Tokens<'_>) {
+        match &mut self.logits {
+            LogitSource::Codes(codes) => codes.truncate(keys),
+            LogitSource::Keys(rounded) => rounded.truncate(keys.len()),
+            LogitSource::Selectors => {}
+        }
+        self.norms.truncate(keys.len());
     }
 
     /// Tokens that are always read to calibrate the selectors' scores; empty for other sources.

@@ -66,6 +66,15 @@ impl RoundedKeys {
         }
     }
 
+    /// Removes all but the first `tokens` keys.
+    pub(super) fn truncate(&mut self, tokens: usize) {
+        if !self.copies.is_empty() {
+            self.copies.truncate(tokens);
+        }
+        self.radii.truncate(tokens);
+        self.largest.truncate(tokens);
+    }
+
     /// Adds a copy of a key, and returns its `r`.
     fn copy(&mut self, key: &[f32]) -> f64 {
         let token = self.copies.len();

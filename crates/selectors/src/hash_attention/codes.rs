@@ -39,6 +39,11 @@ impl Codes {
         }
     }
 
+    /// Removes all but the first `tokens` codes.
+    pub fn truncate(&mut self, tokens: usize) {
+        self.words.iter_mut().for_each(|words| words.truncate(tokens));
+    }
+
     /// Size of the codes in bytes.
     pub fn bytes(&self) -> usize {
         self.words.iter().map(|words| size_of_val(&words[..])).sum()

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use vattention_core::{
-    NewTokens, Picks, Result, Row, Sampler, SamplerConfig, Site, Size, plugin::Design,
+    NewTokens, Picks, Result, Row, Sampler, SamplerConfig, Site, Size, Tokens, plugin::Design,
     sample::Uniforms, step::Stream, typetag,
 };
 
@@ -25,6 +25,8 @@ pub(crate) enum Fault {
     DrawsPicked,
     /// Draws tokens that are not visible.
     DrawsInvisible,
+    /// Draws fewer tokens after some were removed.
+    KeepsRemoved,
     /// Returns one probability too few.
     Miscounts,
 }
@@ -32,7 +34,7 @@ pub(crate) enum Fault {
 #[typetag::serde(name = "independent")]
 impl SamplerConfig for Independent {
     fn build(&self, _: &Site) -> Result<Box<dyn Sampler>> {
-        Ok(Box::new(FaultySampler { fault: self.fault, tokens: 0 }))
+        Ok(Box::new(FaultySampler { fault: self.fault, tokens: 0, removed: false }))
     }
 
     fn base(&self) -> Size {
@@ -44,11 +46,22 @@ impl SamplerConfig for Independent {
 struct FaultySampler {
     fault: Fault,
     tokens: usize,
+    /// True if tokens were removed.
+    removed: bool,
 }
 
 impl Sampler for FaultySampler {
     fn append(&mut self, new: &NewTokens<'_>) {
         self.tokens += new.keys.len();
+    }
+
+    fn can_truncate(&self) -> bool {
+        matches!(self.fault, Fault::None | Fault::KeepsRemoved)
+    }
+
+    fn truncate(&mut self, keys: &Tokens<'_>) {
+        self.removed |= keys.len() < self.tokens;
+        self.tokens = keys.len();
     }
 
     fn design<'a>(
@@ -62,6 +75,7 @@ impl Sampler for FaultySampler {
             Fault::DrawsInvisible => {
                 (0..self.tokens).filter(|&token| !picks.contains(token)).collect()
             }
+            Fault::KeepsRemoved if self.removed => picks.residual().skip(1).collect(),
             _ => picks.residual().collect(),
         };
         let uniforms = Uniforms::new(stream);

@@ -11,12 +11,13 @@ use vattention_testkit::{
 use crate::samplers::{Fault, Independent};
 use crate::{Broken, IgnoresNan, IgnoresSettings, Jumping, Lossy, Mistake};
 
-const SAMPLER_LAWS: [(&str, SamplerLaw); 8] = [
+const SAMPLER_LAWS: [(&str, SamplerLaw); 9] = [
     ("round_trips", sampler_laws::round_trips),
     ("repeats", sampler_laws::repeats),
     ("grows", sampler_laws::grows),
     ("forks", sampler_laws::forks),
     ("causal", sampler_laws::causal),
+    ("truncates", sampler_laws::truncates),
     ("excludes", sampler_laws::excludes),
     ("nests", sampler_laws::nests),
     ("covers", sampler_laws::covers),
@@ -95,12 +96,14 @@ fn every_mistake_breaks_exactly_its_laws() {
         (selector(Mistake::MeanOfAll), &["causal"]),
         (selector(Mistake::PicksEvicted), &["evicts"]),
         (selector(Mistake::Revives), &["evicts"]),
+        (selector(Mistake::KeepsRemoved), &["truncates"]),
         (Part::Sampler(Fault::None), &[]),
         (Part::Sampler(Fault::Understates), &["includes", "predicts"]),
         (Part::Sampler(Fault::SmallVariance), &["predicts"]),
         (Part::Sampler(Fault::Redraws), &["nests", "predicts"]),
         (Part::Sampler(Fault::DrawsPicked), &["excludes", "nests"]),
         (Part::Sampler(Fault::DrawsInvisible), &["causal", "excludes"]),
+        (Part::Sampler(Fault::KeepsRemoved), &["truncates"]),
         (Part::Sampler(Fault::Miscounts), &["nests", "covers", "includes"]),
         (
             Part::Estimator(Box::new(IgnoresSettings { epsilon: tenth, ignored: tenth })),
