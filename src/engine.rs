@@ -7,7 +7,9 @@
 
 pub use vattention_core::{
     NewTokens, Pipeline, Site, SoftmaxForm, Step, Tokens,
-    engine::{AttentionState, KeyValueRows, ObservedPrompt, Selection, Wrapper, wrap},
+    engine::{
+        AttentionState, KeyValueRows, ObservedPrompt, Selection, SequencePoint, Wrapper, wrap,
+    },
     pipeline::{Choice, List, Read, Reading},
     plugin::{AttentionWeights, PromptQueries},
     sample::{Accumulator, ExactAccumulator, Residual},

@@ -14,6 +14,7 @@ mod plot_steps;
 mod prefill;
 mod sampling_args;
 mod serve;
+mod speculation_args;
 mod train_hash;
 mod train_hata;
 mod training_args;

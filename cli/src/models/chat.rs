@@ -50,7 +50,12 @@ pub(crate) fn run(args: &ChatArgs, call: &Call) -> Result<(), Failure> {
     let interrupt = Interrupt::default();
     check_outputs_with(&interrupt, &[("--json", args.json.as_ref())], &inputs)?;
     let model = checkpoint.load()?;
-    let options = Options { storage: args.dtype, timed: true, ..Options::default() };
+    let options = Options {
+        storage: args.dtype,
+        timed: true,
+        rewindable: args.speculation.speculate,
+        ..Options::default()
+    };
     let chat_model = ChatModel {
         model: &model,
         checkpoint: &checkpoint,
@@ -184,6 +189,7 @@ fn answer_file(
         prefill_seconds: answer.reading.as_secs_f64(),
         prefill_density: session.sequence.session.prefill_density(),
         steps: session.tally.steps(),
+        drafts: (args.speculation.speculate > 0).then(|| session.tally.drafts()),
         memory: session.memory(),
         density: session.tally.density(),
         layers: session.tally.layers(),

@@ -13,12 +13,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use vattention::Backend;
+use vattention::{Backend, FallBack};
 use vattention_evaluate::ObservedBackend;
 use vattention_llm::{Generation, PrefillOptions, Session, Stop};
 
 use crate::fail::{Failure, complain, note, say};
 use crate::models::checkpoint::{ModelFiles, row_bytes};
+use crate::models::speculation_args::check_drafts;
 use crate::outputs::{Interrupt, check_outputs_with, write_json};
 use crate::pipelines::fits_model;
 
@@ -36,6 +37,7 @@ pub(super) use request::TokenCounts;
 pub(crate) use steps::{DenseComparison, OutsideCount, StepRow, StepsDocument};
 use steps::{ErrorLog, StepLog};
 pub(super) use stream::AnswerStream;
+use tally::StepOrigin;
 pub(super) use tally::StepTally;
 
 pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
@@ -45,6 +47,12 @@ pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
         strategy: args.answering.prefill.strategy()?,
         ..PrefillOptions::default()
     };
+    if args.speculation.speculate > 0 && args.fall_back == FallBack::ByClock {
+        return Err(Failure::input(
+            "--speculate: expected --fall-back by-count or never, found by-clock, with which an \
+             answer depends on measured times",
+        ));
+    }
     let checkpoint = ModelFiles::open(&args.answering.model)?;
     fits_model(&entry, &checkpoint.layers(), &*backend)
         .map_err(|reason| Failure::input(format!("{}: {reason}", entry.file)))?;
@@ -74,8 +82,10 @@ pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
         Ok(session.with_classes(checkpoint.tokenizer.classes_for(pipeline)?))
     };
     let mut answered = session(&entry.pipeline, machine)?;
+    check_drafts(&answered, args.speculation.speculate)?;
     let mut tally = StepTally::new(args.steps.as_ref().map(|_| StepLog::new(&observed)));
-    let mut stream = AnswerStream::new(&mut answered, &interrupt, generator, &mut tally);
+    let mut stream =
+        AnswerStream::new(&mut answered, request.prompt(), &interrupt, generator, &mut tally);
     stream.silent = args.prints_json();
     let (generation, prefill) = answer(&mut stream, &request, &mut session_files)?;
     let AnswerStream { text, scores, .. } = stream;
@@ -103,6 +113,7 @@ pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
         prefill_seconds: prefill.as_secs_f64(),
         prefill_density: answered.prefill_density(),
         steps: tally.steps(),
+        drafts: (args.speculation.speculate > 0).then(|| tally.drafts()),
         memory: MemoryReport {
             weights: checkpoint.weight_bytes,
             keys_values: rows(answered.len()),
@@ -153,7 +164,7 @@ fn answer(
             return Ok((Generation { tokens, stop: Stop::Interrupted }, prefill));
         }
         logits = stream.session.step(token)?;
-        stream.tally.add_step(stream.session);
+        stream.tally.add_step(stream.session, StepOrigin::Chosen);
     }
     let stop = stream.write_answer(logits)?;
     Ok((Generation { tokens: stream.generator.tokens().to_vec(), stop }, prefill))

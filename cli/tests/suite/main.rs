@@ -22,6 +22,7 @@ mod sampling;
 mod serve;
 mod sessions;
 mod shards;
+mod speculation;
 mod study;
 mod training;
 mod tune;

@@ -1,22 +1,16 @@
-//! Times and acceptance that decide whether lossless speculation pays.
+//! Times of steps with drafts that are looked up in the text, and of passes over several tokens.
 //!
 //! ```text
-//! cargo bench -p vattention-llm --bench speculation -- MODEL PIPELINE.toml TEXT TOKENS...
-//! cargo bench -p vattention-llm --bench speculation -- MODEL PIPELINE.toml random TOKENS...
+//! cargo bench -p vattention-llm --bench speculation -- known MODEL PIPELINE.toml TEXT TOKENS...
+//! cargo bench -p vattention-llm --bench speculation -- chosen MODEL PIPELINE.toml TEXT TOKENS...
 //! ```
 //!
-//! For each length, prints the time of a pass over 1 to 8 tokens, whose weights are read once and
-//! whose tokens attend one by one: a batch of forks, one per token. With `random`, keys and values
-//! are random. With a text, the model then generates tokens after the text's first `TOKENS` tokens,
-//! and after a question that asks to repeat the text. Drafts are compared with these tokens:
-//!
-//! - *pipeline*: the pipeline drafts, and a dense pass checks. Accepted drafts are those that dense
-//!   decoding would have chosen.
-//! - *lookup*: the tokens that followed the last occurrence of the newest two to four tokens, and a
-//!   pass of the pipeline (or of dense attention) checks.
-//!
-//! The speedup is over decoding without drafts by the attention that checks, from the measured
-//! times of passes.
+//! Dense attention and the pipeline add tokens after the text's first `TOKENS` tokens, each with
+//! several maximum numbers of drafts. With `known`, keys and values are random, and the tokens are
+//! those that follow in the text, and those of an earlier part of the text, whatever the model
+//! would choose. With `chosen`, the model reads the text, and chooses the most likely tokens after
+//! it, and after a question that asks to repeat the text. The variants take turns, so that other
+//! programs slow all of them down alike.
 
 #![allow(missing_docs)]
 
@@ -30,99 +24,106 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use vattention_backends::Cpu;
 use vattention_config::Loader;
 use vattention_core::{Options, PipelineConfig, Storage};
+use vattention_llm::{
+    Model, PrefillOptions, Prefilled, Session, Speculation, Tokenizer, most_likely_token,
+};
 // Registers the samplers of pipeline files.
-use vattention_llm::{Model, PrefillOptions, Prefilled, Session, Tokenizer, most_likely_token};
 use vattention_samplers as _;
 
 type BenchResult<T> = Result<T, Box<dyn std::error::Error>>;
 
+/// Maximum numbers of drafts.
+const DRAFTS: [usize; 4] = [0, 1, 3, 7];
 /// Numbers of tokens in a pass.
 const PASSES: [usize; 4] = [1, 2, 4, 8];
 const ROUNDS: usize = 15;
-const GENERATED: usize = 192;
+const GENERATED: usize = 128;
+/// Tokens that a variant generates before the next one has its turn.
+const TURN: usize = 16;
 const QUESTION: &str = "\n\nThe most important sentences of the text above, word by word:\n";
 
-/// Median seconds of a pass, for each of [`PASSES`].
-type PassTimes = [f64; PASSES.len()];
+/// Attention of a sequence.
+struct Contender {
+    name: &'static str,
+    pipeline: Arc<PipelineConfig>,
+}
 
 fn main() -> BenchResult<()> {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
-    let [model, pipeline, text, lengths @ ..] = words.as_slice() else {
-        eprintln!("speculation: expected MODEL PIPELINE.toml TEXT|random TOKENS...");
+    let [mode, model, pipeline, text, lengths @ ..] = words.as_slice() else {
+        eprintln!("speculation: expected known|chosen MODEL PIPELINE.toml TEXT TOKENS...");
         return Ok(());
     };
     let path = Path::new(model);
     let model = Model::open(path)?;
-    let pipelines = [Arc::default(), Loader::default().load(pipeline)?];
-    println!("pass over | {}", PASSES.map(|pass| format!("{pass:>8}")).concat());
+    let contenders = [
+        Contender { name: "dense", pipeline: Arc::default() },
+        Contender { name: "pipeline", pipeline: Loader::default().load(pipeline)? },
+    ];
+    let tokenizer = Tokenizer::open(path, model.config())?;
+    let tokens = tokenizer.first(&std::fs::read_to_string(text)?)?;
+    let question = tokenizer.first(QUESTION)?;
     for length in lengths {
         let length = length.parse()?;
-        if text == "random" {
-            let contexts = pipelines.each_ref().map(|it| random_context(&model, it, length));
-            for (name, context) in ["dense", "pipeline"].into_iter().zip(contexts) {
-                print_times(name, length, &time_passes(&context?)?);
-            }
-            continue;
+        if mode == "known" {
+            measure_known(&model, &contenders, &tokens, length)?;
+        } else {
+            measure_chosen(&model, &contenders, &tokens[..length], &question)?;
         }
-        let tokenizer = Tokenizer::open(path, model.config())?;
-        let tokens = tokenizer.first(&std::fs::read_to_string(text)?)?;
-        let question = tokenizer.first(QUESTION)?;
-        measure(&model, &pipelines, &tokens[..length], &question)?;
     }
     Ok(())
 }
 
-/// Measures passes after a text, and the drafts of its continuation and of the answer.
-fn measure(
+/// Measures passes, and known tokens after random keys and values.
+fn measure_known(
     model: &Model,
-    pipelines: &[Arc<PipelineConfig>; 2],
+    contenders: &[Contender],
     text: &[u32],
-    question: &[u32],
+    length: usize,
 ) -> BenchResult<()> {
-    let asked = &[&text[..text.len() - question.len()], question].concat();
-    for (name, prompt) in [("continued", text), ("asked to repeat", asked)] {
-        let prefilled = model.prefill(prompt, PrefillOptions::default())?;
-        let [dense, sparse] = pipelines.each_ref().map(|it| begin(model, it, &prefilled));
-        let (dense, sparse) = (dense?, sparse?);
-        let times = [time_passes(&dense)?, time_passes(&sparse)?];
-        print_times("dense", prompt.len(), &times[0]);
-        print_times("pipeline", prompt.len(), &times[1]);
-        let first = most_likely_token(&prefilled.logits)?;
-        let (by_dense, drafts) = generate(dense, Some(sparse.fork(None)?), first)?;
-        let (by_pipeline, _) = generate(sparse, None, first)?;
-        println!("{} tokens, {name}:", prompt.len());
-        println!("  drafts by  checked by  most drafts  accepted  tokens per pass  speedup");
-        for most in PASSES.map(|pass| pass - 1).into_iter().filter(|&most| most > 0) {
-            let accepts = |at: usize| {
-                let end = (at + most).min(by_dense.len());
-                Some((most, (at..end).take_while(|&i| by_dense[i] == drafts[i]).count()))
-            };
-            let cost = |drafts: usize| drafts as f64 * times[1][0] + interpolate(&times[0], drafts);
-            print_drafts(["pipeline", "dense"], most, GENERATED, times[0][0], accepts, cost);
-            for (checker, tokens, times) in
-                [("dense", &by_dense, &times[0]), ("pipeline", &by_pipeline, &times[1])]
-            {
-                let all = [prompt, &tokens[..]].concat();
-                let accepts = |at: usize| {
-                    let (before, rest) = all.split_at(prompt.len() + at);
-                    let draft = look_up(before, most);
-                    let accepted = draft.iter().zip(rest).take_while(|(a, b)| a == b).count();
-                    (!draft.is_empty()).then_some((draft.len(), accepted))
-                };
-                let cost = |drafts: usize| interpolate(times, drafts);
-                print_drafts(["lookup", checker], most, GENERATED, times[0], accepts, cost);
-            }
+    let (before, after) = text.split_at(length);
+    for Contender { name, pipeline } in contenders {
+        let start = |drafts| random_context(model, pipeline, drafts, length);
+        print_passes(name, &start(0)?)?;
+        for (kind, known) in [("continued", after), ("repeated", &before[length / 4..])] {
+            let sessions = DRAFTS.map(start).into_iter().collect::<BenchResult<Vec<_>>>()?;
+            generate(kind, name, sessions, before, known[0], Some(known))?;
         }
     }
     Ok(())
+}
+
+/// Measures tokens that the model chooses after a text.
+fn measure_chosen(
+    model: &Model,
+    contenders: &[Contender],
+    text: &[u32],
+    question: &[u32],
+) -> BenchResult<()> {
+    let asked = [&text[..text.len() - question.len()], question].concat();
+    for (kind, prompt) in [("continued", text), ("asked to repeat", &asked)] {
+        let prefilled = model.prefill(prompt, PrefillOptions::default())?;
+        let first = most_likely_token(&prefilled.logits)?;
+        for Contender { name, pipeline } in contenders {
+            let start = |drafts| begin(model, pipeline, drafts, &prefilled);
+            let sessions = DRAFTS.map(start).into_iter().collect::<BenchResult<Vec<_>>>()?;
+            generate(kind, name, sessions, prompt, first, None)?;
+        }
+    }
+    Ok(())
+}
+
+fn options(drafts: usize) -> Options {
+    Options { storage: Storage::Bf16, rewindable: drafts, ..Options::default() }
 }
 
 fn begin<'m>(
     model: &'m Model,
     pipeline: &Arc<PipelineConfig>,
+    drafts: usize,
     prompt: &Prefilled,
 ) -> BenchResult<Session<'m>> {
-    let mut session = Session::new(model, &Cpu::default(), pipeline, &options())?;
+    let mut session = Session::new(model, &Cpu::default(), pipeline, &options(drafts))?;
     session.begin(prompt)?;
     Ok(session)
 }
@@ -131,6 +132,7 @@ fn begin<'m>(
 fn random_context<'m>(
     model: &'m Model,
     pipeline: &Arc<PipelineConfig>,
+    drafts: usize,
     tokens: usize,
 ) -> BenchResult<Session<'m>> {
     let shape = model.config().shape;
@@ -140,106 +142,82 @@ fn random_context<'m>(
     let mut normal = |_| 3f32.sqrt() * (0..4).map(|_| uniform()).sum::<f32>();
     let keys = Array3::from_shape_fn((shape.kv_heads, tokens, shape.head_dim), &mut normal);
     let values = Array3::from_shape_fn((shape.kv_heads, tokens, shape.value_dim), &mut normal);
-    let session = Session::new(model, &Cpu::default(), pipeline, &options())?;
+    let session = Session::new(model, &Cpu::default(), pipeline, &options(drafts))?;
     Ok(session.with_context(tokens, |_| (keys.clone(), values.clone()))?)
 }
 
-fn options() -> Options {
-    Options { storage: Storage::Bf16, ..Options::default() }
-}
-
-/// Times passes that continue from a context.
-fn time_passes(context: &Session<'_>) -> BenchResult<PassTimes> {
+/// Prints the median times of passes that continue from a context.
+fn print_passes(name: &str, context: &Session<'_>) -> BenchResult<()> {
     let mut seconds = PASSES.map(|_| Vec::new());
     for _ in 0..ROUNDS {
         for (&pass, seconds) in PASSES.iter().zip(&mut seconds) {
-            let mut forks: Vec<_> =
-                (0..pass).map(|_| context.fork(None)).collect::<Result<_, _>>()?;
-            let mut batch: Vec<_> =
-                forks.iter_mut().enumerate().map(|(i, fork)| (fork, i as u32)).collect();
+            let tokens: Vec<u32> = (0..pass as u32).collect();
+            let mut fork = context.fork(None)?;
             let begin = Instant::now();
-            let results = Session::step_batch(&mut batch);
+            fork.steps(Vec::new(), &tokens)?;
             seconds.push(begin.elapsed().as_secs_f64());
-            results.into_iter().collect::<Result<Vec<_>, _>>()?;
         }
     }
-    Ok(seconds.map(|mut seconds| {
+    let cells = seconds.map(|mut seconds| {
         seconds.sort_by(f64::total_cmp);
-        seconds[ROUNDS / 2]
-    }))
+        format!("{:>8.2}", 1e3 * seconds[ROUNDS / 2])
+    });
+    println!("{} tokens, {name}: passes over {PASSES:?}: {} ms", context.len(), cells.concat());
+    Ok(())
 }
 
-fn print_times(name: &str, length: usize, times: &PassTimes) {
-    let cells = times.map(|time| format!("{:>8.2}", 1e3 * time)).concat();
-    println!("{name:<9} | {cells} ms, {length} tokens");
+/// Sequence that generates tokens with drafts.
+struct Generation<'s, 'm> {
+    steps: Speculation<'s, 'm>,
+    tokens: Vec<u32>,
+    seconds: f64,
 }
 
-/// Time of a pass over the newest token and `drafts` drafts, interpolated between [`PASSES`].
-fn interpolate(times: &PassTimes, drafts: usize) -> f64 {
-    let tokens = drafts + 1;
-    let above = PASSES.iter().position(|&pass| pass >= tokens).expect("at most 8 tokens");
-    if PASSES[above] == tokens {
-        return times[above];
-    }
-    let (low, high) = (PASSES[above - 1], PASSES[above]);
-    let share = (tokens - low) as f64 / (high - low) as f64;
-    times[above - 1] + share * (times[above] - times[above - 1])
-}
-
-/// Generates tokens by a session, and the drafts that another session makes for each of them after
-/// the same tokens.
+/// Generates tokens in turns, one sequence for each of [`DRAFTS`], and prints the times. The tokens
+/// are `known` or greedy.
 fn generate(
-    mut session: Session<'_>,
-    mut drafter: Option<Session<'_>>,
+    kind: &str,
+    name: &str,
+    mut sessions: Vec<Session<'_>>,
+    prompt: &[u32],
     first: u32,
-) -> BenchResult<(Vec<u32>, Vec<u32>)> {
-    let (mut tokens, mut drafts) = (vec![first], vec![first]);
-    while tokens.len() < GENERATED {
-        let token = tokens[tokens.len() - 1];
-        tokens.push(most_likely_token(&session.step(token)?)?);
-        if let Some(drafter) = &mut drafter {
-            drafts.push(most_likely_token(&drafter.step(token)?)?);
+    known: Option<&[u32]>,
+) -> BenchResult<()> {
+    let length = sessions[0].len();
+    let mut generations = Vec::new();
+    for session in &mut sessions {
+        let steps = Speculation::new(session, prompt)?;
+        generations.push(Generation { steps, tokens: vec![first], seconds: 0.0 });
+    }
+    for _ in 0..GENERATED / TURN {
+        for generation in &mut generations {
+            let begin = Instant::now();
+            for _ in 0..TURN {
+                let logits =
+                    generation.steps.step(generation.tokens[generation.tokens.len() - 1])?;
+                let next = match known {
+                    Some(known) => known[generation.tokens.len()],
+                    None => most_likely_token(&logits)?,
+                };
+                generation.tokens.push(next);
+            }
+            generation.seconds += begin.elapsed().as_secs_f64();
         }
     }
-    Ok((tokens, drafts))
-}
-
-/// Drafts up to `most` tokens: those after the last occurrence of the newest four, three or two.
-fn look_up(tokens: &[u32], most: usize) -> &[u32] {
-    for length in [4, 3, 2] {
-        let (before, newest) = tokens.split_at(tokens.len() - length);
-        let found = before.windows(length).rposition(|window| window == newest);
-        if let Some(begin) = found {
-            let begin = begin + length;
-            return &tokens[begin..tokens.len().min(begin + most)];
-        }
+    let single = generations[0].seconds;
+    for (most, Generation { steps, tokens, seconds }) in DRAFTS.iter().zip(&generations) {
+        assert!(*tokens == generations[0].tokens, "drafts have changed the text");
+        let counts = steps.counts();
+        let passes = GENERATED - counts.accepted;
+        println!(
+            "{length} tokens, {kind}, {name}: {most} drafts: {} of {} accepted, {:.2} tokens per \
+             pass, {:.2} ms per token, speedup {:.2}",
+            counts.accepted,
+            counts.drafted,
+            GENERATED as f64 / passes as f64,
+            1e3 * seconds / GENERATED as f64,
+            single / seconds,
+        );
     }
-    &[]
-}
-
-/// Prints the result of drafts for `count` tokens. `accepts` returns the numbers of drafted and of
-/// accepted tokens at a position, or `None` if nothing is drafted; `cost` is the time of a pass
-/// with this number of drafts, and `single` that of a step.
-fn print_drafts(
-    [drafter, checker]: [&str; 2],
-    most: usize,
-    count: usize,
-    single: f64,
-    accepts: impl Fn(usize) -> Option<(usize, usize)>,
-    cost: impl Fn(usize) -> f64,
-) {
-    let (mut at, mut passes, mut drafted, mut accepted, mut time) = (1, 0, 0, 0, 0.0);
-    while at < count {
-        let (drafts, kept) = accepts(at).unwrap_or((0, 0));
-        time += if drafts > 0 { cost(drafts) } else { single };
-        (passes, drafted, accepted) = (passes + 1, drafted + drafts, accepted + kept);
-        at += kept + 1;
-    }
-    let tokens = (at - 1) as f64;
-    println!(
-        "  {drafter:<9}  {checker:<10}  {most:>11}  {:>7.0}%  {:>15.2}  {:>7.2}",
-        100.0 * accepted as f64 / f64::from(drafted.max(1) as u32),
-        tokens / f64::from(passes),
-        tokens * single / time,
-    );
+    Ok(())
 }

@@ -33,6 +33,7 @@ mod config;
 mod config_files;
 mod dense;
 mod digest;
+mod drafts;
 mod error;
 mod experts;
 mod exponential;
@@ -81,6 +82,9 @@ pub use prefill::{
 pub use report::{LayerReport, mean_density};
 pub use rope::{Rotary, Scaling, Sharpening};
 pub use sampling::{GeneratedToken, GenerationParams, SamplingParams, TextGenerator};
-pub use session::{SLIDING_LAYER, SavedSession, Session, SessionContent, SessionOrigin};
+pub use session::{
+    DraftCounts, MOST_DRAFTS, SLIDING_LAYER, SavedSession, Session, SessionContent, SessionOrigin,
+    Speculation,
+};
 pub use tokenizer::{TextStream, Tokenizer};
 pub use weights::{weight_bytes, weight_files};

@@ -3,6 +3,7 @@
 mod context;
 mod prefill;
 mod saved;
+mod speculation;
 mod step;
 
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use vattention_core::{
 use vattention_selectors::Window;
 
 pub use saved::{SavedSession, SessionContent, SessionOrigin};
+pub use speculation::{DraftCounts, MOST_DRAFTS, Speculation};
 
 use crate::prefill::check_finite;
 use crate::report::{LayerReport, mean_density};
@@ -30,6 +32,8 @@ pub struct Session<'m> {
     layers: Vec<Box<dyn Attention>>,
     /// Number type of the stored keys and values.
     storage: Storage,
+    /// Number of newest tokens that all layers can give back.
+    rewindable: usize,
     prefill_options: PrefillOptions,
     /// Class of each token of the vocabulary, if the caller has provided them.
     classes: Option<Classes>,
@@ -70,6 +74,7 @@ impl<'m> Session<'m> {
             model,
             layers: (0..config.layers).map(start).collect::<Result<_>>()?,
             storage: options.storage,
+            rewindable: options.rewindable,
             prefill_options: PrefillOptions::default(),
             classes: None,
             len: 0,

@@ -8,6 +8,7 @@ use vattention::Storage;
 use super::messages::parse_variables;
 use crate::backends::BackendArg;
 use crate::models::sampling_args::SamplingArgs;
+use crate::models::speculation_args::SpeculationArgs;
 use crate::numbers::storage;
 use crate::paths::is_standard_output;
 use crate::pipelines::Changes;
@@ -81,6 +82,8 @@ pub(crate) struct ChatArgs {
     /// Number format of keys and values.
     #[arg(long, default_value_t = Storage::F32, value_parser = storage())]
     pub(super) dtype: Storage,
+    #[command(flatten)]
+    pub(super) speculation: SpeculationArgs,
     #[command(flatten)]
     pub(super) sampling: SamplingArgs,
 }

@@ -13,6 +13,7 @@ use crate::fail::{Failure, note};
 use crate::models::checkpoint::{ModelFiles, row_bytes};
 use crate::models::generate::{AnswerStream, StepTally};
 use crate::models::sampling_args::name_option;
+use crate::models::speculation_args::check_drafts;
 use crate::outputs::Interrupt;
 use crate::pipelines::{Changes, fits_model};
 
@@ -54,6 +55,7 @@ impl<'m> ChatModel<'m> {
     /// Returns an empty sequence with a pipeline.
     fn start(&self, entry: &Entry) -> Result<ChatSequence<'m>, Failure> {
         let session = Session::new(self.model, self.backend, &entry.pipeline, self.options)?;
+        check_drafts(&session, self.options.rewindable)?;
         let classes = self.checkpoint.tokenizer.classes_for(&entry.pipeline)?;
         Ok(ChatSequence::new(session.with_classes(classes)))
     }
@@ -112,9 +114,10 @@ impl<'m> ChatSession<'m> {
         let (entry, _) = changes.load_one(file)?;
         fits_model(&entry, &self.model.checkpoint.layers(), self.model.backend)
             .map_err(|reason| Failure::input(format!("{}: {reason}", entry.file)))?;
+        self.sequence = self.model.start(&entry)?;
         self.entry = entry;
         self.tally = StepTally::new(None);
-        self.restart()
+        Ok(())
     }
 
     /// Forgets the sequence, so that the next answer reads the conversation from its beginning.
@@ -197,10 +200,12 @@ impl<'m> ChatSession<'m> {
         };
         let params = self.params_of_answer(room);
         let (tokenizer, config) = (&self.model.checkpoint.tokenizer, self.model.model.config());
-        let generator = TextGenerator::new(&params, tokenizer, config, self.sequence.tokens());
+        let prompt = self.sequence.tokens().to_vec();
+        let generator = TextGenerator::new(&params, tokenizer, config, &prompt);
         self.tally.skip_steps(&self.sequence.session);
         let mut stream = AnswerStream::new(
             &mut self.sequence.session,
+            prompt,
             &self.interrupt,
             generator.map_err(name_option)?,
             &mut self.tally,

@@ -29,7 +29,8 @@ impl ChatSession<'_> {
             None => "none".into(),
         };
         let speed = tally.steps_per_second();
-        [
+        let drafts = (self.model.options.rewindable > 0).then(|| tally.drafts().line());
+        let lines = [
             format!("pipeline: {}", self.entry.pipeline.name),
             format!("tokens: {} of at most {}", self.sequence.len(), self.model.limit),
             format!(
@@ -39,7 +40,7 @@ impl ChatSession<'_> {
             format!("density: {}", tally.density().map_or_else(dash, percent)),
             format!("promise: {promise}"),
             self.memory().line(),
-        ]
-        .join("\n")
+        ];
+        lines.into_iter().chain(drafts).collect::<Vec<_>>().join("\n")
     }
 }

@@ -7,6 +7,7 @@ use vattention::{FallBack, Options};
 use super::saved_session::SavedSessionArgs;
 use crate::models::answering::AnsweringArgs;
 use crate::models::sampling_args::SamplingArgs;
+use crate::models::speculation_args::SpeculationArgs;
 use crate::numbers::fall_back;
 use crate::paths::is_standard_output;
 use crate::pipelines::Changes;
@@ -47,11 +48,12 @@ JSON: answer and stop (end, stop for --stop and --stop-token, length, interrupte
 tokens; prefill_seconds; prefill_density, the share of the causal token-key pairs that was read; \
 steps with the pipeline: count, median_seconds, attention_share (share of the time in attention), \
 and select_share, sample_share and attend_share (shares of the threads' time in attention; null \
-if the backend does not report them); memory, in bytes; density; layers: density, sampled, held \
-and bar of each, as in the table. With --steps: beside, with compared (number of tokens of the \
-answer, its end included) and same (number of tokens before the first that dense attention does \
-not generate); bars, with rows that have an error bar and did not read all tokens, and the number \
-whose error was outside.
+if the backend does not report them); with --speculate: drafts, with drafted and accepted tokens, \
+and the time of a pass is divided equally among its tokens; memory, in bytes; density; layers: \
+density, sampled, held and bar of each, as in the table. With --steps: beside, with compared \
+(number of tokens of the answer, its end included) and same (number of tokens before the first \
+that dense attention does not generate); bars, with rows that have an error bar and did not read \
+all tokens, and the number whose error was outside.
 
 --steps: model, pipeline, setup, beside, and steps: for each, tokens (length of the sequence), \
 and for each layer error (the mean relative error of its query heads), density, bar (null if \
@@ -94,6 +96,8 @@ pub(crate) struct GenerateArgs {
     #[arg(long)]
     pub(super) ignore_eos: bool,
     #[command(flatten)]
+    pub(super) speculation: SpeculationArgs,
+    #[command(flatten)]
     pub(super) sampling: SamplingArgs,
     /// Write to --json the log-probability of each token of the answer, and the N most likely
     /// tokens at its position.
@@ -108,7 +112,7 @@ pub(crate) struct GenerateArgs {
     pub(super) json: Option<PathBuf>,
     /// Write as JSON the error, density and error bar of each layer at every step with the
     /// pipeline, and the token at which the answer departs from dense attention's.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "speculate")]
     pub(super) steps: Option<PathBuf>,
 }
 
@@ -136,6 +140,7 @@ impl GenerateArgs {
             storage: self.answering.dtype,
             timed: true,
             fall_back: self.fall_back,
+            rewindable: self.speculation.speculate,
             ..Options::default()
         }
     }

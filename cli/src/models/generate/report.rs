@@ -8,7 +8,7 @@ use vattention_llm::Stop;
 use super::request::TokenCounts;
 use super::scores::TokenScore;
 use super::steps::{DenseComparison, OutsideCount, StepRow, StepsDocument};
-use super::tally::{LayerRow, StepTimes};
+use super::tally::{DraftReport, LayerRow, StepTimes};
 use crate::models::answering::setup_name;
 use crate::numbers::{percent, short};
 use crate::table::{self, Column, or_dash};
@@ -43,6 +43,9 @@ pub(crate) struct GenerationReport {
     pub(in crate::models) prefill_density: Option<f64>,
     /// Times of the steps with the pipeline; `None` if there were no steps.
     pub(in crate::models) steps: Option<StepTimes>,
+    /// Numbers of drafts; only with `--speculate`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::models) drafts: Option<DraftReport>,
     /// Memory of the model and the sequence.
     pub(in crate::models) memory: MemoryReport,
     /// Mean density over the layers that follow the pipeline, and over their steps.
@@ -108,6 +111,9 @@ impl GenerationReport {
         }
         let mut lines =
             vec![self.setup_line(), self.token_line(), self.time_line(), self.memory.line()];
+        if let Some(drafts) = &self.drafts {
+            lines.push(drafts.line());
+        }
         if let Some(beside) = &self.beside {
             lines.push(format!("against dense attention: {beside}"));
         }

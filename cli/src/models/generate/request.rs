@@ -90,6 +90,11 @@ impl Request {
         self.dense.len() + self.sparse.len() + self.params.max_tokens
     }
 
+    /// Returns all tokens of the prompt.
+    pub(super) fn prompt(&self) -> Vec<u32> {
+        [self.dense.as_slice(), &self.sparse].concat()
+    }
+
     /// Creates the generator of an answer.
     ///
     /// # Errors
@@ -99,7 +104,7 @@ impl Request {
         checkpoint: &'t ModelFiles<'_>,
     ) -> Result<TextGenerator<'t>, Failure> {
         let ModelFiles { tokenizer, config, .. } = checkpoint;
-        let prompt = [self.dense.as_slice(), &self.sparse].concat();
+        let prompt = self.prompt();
         TextGenerator::new(&self.params, tokenizer, config, &prompt).map_err(name_option)
     }
 

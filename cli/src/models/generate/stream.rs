@@ -2,9 +2,9 @@
 
 use std::io::Write;
 
-use vattention_llm::{Session, Stop, TextGenerator, TokenLogprob};
+use vattention_llm::{Session, Speculation, Stop, TextGenerator, TokenLogprob};
 
-use super::tally::StepTally;
+use super::tally::{StepOrigin, StepTally};
 use crate::fail::Failure;
 use crate::models::sampling_args::name_option;
 use crate::outputs::Interrupt;
@@ -12,6 +12,8 @@ use crate::outputs::Interrupt;
 /// Generation of an answer in a session, printed as it arrives.
 pub(in crate::models) struct AnswerStream<'a, 'm, 't, 'r> {
     pub(in crate::models) session: &'a mut Session<'m>,
+    /// Tokens of the prompt, in which drafts are looked up.
+    prompt: Vec<u32>,
     pub(in crate::models) interrupt: &'a Interrupt,
     pub(in crate::models) generator: TextGenerator<'t>,
     pub(in crate::models) tally: &'a mut StepTally<'r>,
@@ -27,12 +29,13 @@ impl<'a, 'm, 't, 'r> AnswerStream<'a, 'm, 't, 'r> {
     /// Creates the stream of an answer, which is printed unless `silent` is set.
     pub(in crate::models) fn new(
         session: &'a mut Session<'m>,
+        prompt: Vec<u32>,
         interrupt: &'a Interrupt,
         generator: TextGenerator<'t>,
         tally: &'a mut StepTally<'r>,
     ) -> Self {
         let (text, scores) = (String::new(), Vec::new());
-        Self { session, interrupt, generator, tally, silent: false, text, scores }
+        Self { session, prompt, interrupt, generator, tally, silent: false, text, scores }
     }
 
     /// Generates the answer from the logits after the prompt, and returns the reason for its end.
@@ -41,32 +44,37 @@ impl<'a, 'm, 't, 'r> AnswerStream<'a, 'm, 't, 'r> {
         &mut self,
         mut logits: Vec<f32>,
     ) -> Result<Stop, Failure> {
+        let Self { prompt, interrupt, generator, tally, silent, text, scores, .. } = self;
+        let mut steps = Speculation::new(self.session, prompt)?;
+        let mut origin = StepOrigin::Chosen;
         let stop = loop {
-            self.tally.add_step(self.session);
-            let token = self.generator.choose(&logits).map_err(name_option)?;
-            self.add_text(&token.text)?;
+            tally.add_step(steps.session(), origin);
+            let token = generator.choose(&logits).map_err(name_option)?;
+            add_text(text, &token.text, *silent)?;
             let id = token.choice.token;
             if !matches!(token.stop, Some(Stop::End(_) | Stop::StopToken(_))) {
-                self.scores.push(token.choice);
+                scores.push(token.choice);
             }
             if let Some(stop) = token.stop {
                 break stop;
             }
-            if self.interrupt.is_requested() {
+            if interrupt.is_requested() {
                 break Stop::Interrupted;
             }
-            self.tally.start_step();
-            logits = self.session.step(id)?;
+            tally.start_step();
+            logits = steps.step(id)?;
+            origin = if steps.is_draft() { StepOrigin::Draft } else { StepOrigin::Chosen };
         };
-        let rest = self.generator.finish()?;
-        self.add_text(&rest)?;
+        tally.add_drafts(steps.counts());
+        add_text(text, &generator.finish()?, *silent)?;
         Ok(stop)
     }
+}
 
-    fn add_text(&mut self, text: &str) -> Result<(), Failure> {
-        self.text += text;
-        if self.silent || text.is_empty() { Ok(()) } else { print(text) }
-    }
+/// Adds a part to the answer, and prints it unless `silent` is true.
+fn add_text(text: &mut String, part: &str, silent: bool) -> Result<(), Failure> {
+    *text += part;
+    if silent || part.is_empty() { Ok(()) } else { print(part) }
 }
 
 /// Prints a part of the answer. A closed pipe is no error.

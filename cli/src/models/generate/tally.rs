@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use schemars::JsonSchema;
 use serde::Serialize;
 use vattention::Timings;
-use vattention_llm::{LayerReport, LayerWindow, Session};
+use vattention_llm::{DraftCounts, LayerReport, LayerWindow, Session};
 
 use super::steps::{StepLog, radii};
 
@@ -17,12 +17,24 @@ pub(in crate::models) struct StepTally<'r> {
     tokens: usize,
     /// Seconds of each step.
     seconds: Vec<f64>,
+    /// Index of the first step of the last pass in `seconds`.
+    pass: usize,
+    drafts: DraftCounts,
     /// Time of all steps in attention.
     attention: Duration,
     timings: Option<Timings>,
     layers: Vec<LayerSums>,
     /// Log of single steps, if `--steps` is given.
     record: Option<StepLog<'r>>,
+}
+
+/// Origin of the token of a step.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::models) enum StepOrigin {
+    /// The token was known when its pass began.
+    Chosen,
+    /// The pass of an earlier token had computed the step, because the token was a draft.
+    Draft,
 }
 
 /// Sums of one layer over steps.
@@ -50,6 +62,8 @@ impl<'r> StepTally<'r> {
             begin: Instant::now(),
             tokens: 0,
             seconds: Vec::new(),
+            pass: 0,
+            drafts: DraftCounts::default(),
             attention: Duration::ZERO,
             timings: None,
             layers: Vec::new(),
@@ -69,12 +83,18 @@ impl<'r> StepTally<'r> {
     }
 
     /// Adds the session's last step, unless there was no step with the pipeline or it was already
-    /// added.
-    pub(in crate::models) fn add_step(&mut self, session: &Session<'_>) {
+    /// added. The time of a pass is divided equally among the steps that it computed.
+    pub(in crate::models) fn add_step(&mut self, session: &Session<'_>, origin: StepOrigin) {
         if session.reports().is_empty() || session.len() == self.tokens {
             return;
         }
+        if origin == StepOrigin::Chosen {
+            self.pass = self.seconds.len();
+        }
         self.seconds.push(self.begin.elapsed().as_secs_f64());
+        let pass = &mut self.seconds[self.pass..];
+        let mean = pass.iter().sum::<f64>() / pass.len() as f64;
+        pass.fill(mean);
         self.tokens = session.len();
         self.layers.resize(session.reports().len(), LayerSums::default());
         for (layer, report) in self.layers.iter_mut().zip(session.reports()) {
@@ -88,6 +108,18 @@ impl<'r> StepTally<'r> {
             record.add(session);
         }
         self.start_step();
+    }
+
+    /// Adds the drafts of an answer.
+    pub(in crate::models) fn add_drafts(&mut self, counts: DraftCounts) {
+        self.drafts.drafted += counts.drafted;
+        self.drafts.accepted += counts.accepted;
+    }
+
+    /// Returns the numbers of drafts.
+    pub(in crate::models) fn drafts(&self) -> DraftReport {
+        let DraftCounts { drafted, accepted } = self.drafts;
+        DraftReport { drafted, accepted }
     }
 
     /// Takes the log of single steps, if `--steps` is given.
@@ -207,6 +239,22 @@ pub(in crate::models) struct StepTimes {
     pub(super) sample_share: Option<f64>,
     /// Share of products with keys and values in this time.
     pub(super) attend_share: Option<f64>,
+}
+
+/// Numbers of drafts, which were computed before they were chosen.
+#[derive(Serialize, JsonSchema)]
+pub(in crate::models) struct DraftReport {
+    /// Tokens that were drafted.
+    pub(super) drafted: usize,
+    /// Drafted tokens that became tokens of the answer.
+    pub(super) accepted: usize,
+}
+
+impl DraftReport {
+    /// Describes the numbers in words.
+    pub(in crate::models) fn line(&self) -> String {
+        format!("drafts: {} of {} accepted", self.accepted, self.drafted)
+    }
 }
 
 /// Means of one layer over steps.

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use ndarray::{Array3, ArrayView3, Axis, s};
 use rayon::prelude::*;
-use vattention_core::{Attention, Output, Shape, TokenClass};
+use vattention_core::{Attention, Output, Shape, TokenClass, engine::SequencePoint};
 
 use super::Session;
 use crate::awake::keep_awake;
@@ -65,6 +65,33 @@ impl Session<'_> {
         }
         Ok(logits)
     }
+
+    /// Adds at most 16 tokens to the layers like [`steps`](Self::steps), and returns the record of
+    /// each. The sequence has its old length and counts as lost until the caller has chosen the
+    /// tokens that stay.
+    ///
+    /// # Errors
+    /// The errors of [`step`](Self::step).
+    pub(super) fn recorded_steps(&mut self, tokens: &[u32]) -> Result<Vec<StepRecord>> {
+        let mut new = StepTokens::new(self, tokens);
+        new.records.resize_with(tokens.len(), StepRecord::default);
+        if let Some(failure) = new.failure {
+            return Err(failure);
+        }
+        let logits = keep_awake(|| compute_logits(new.session.model, &mut [&mut new]));
+        new.finish_records(&logits)
+    }
+}
+
+/// Result of the step of one token in a pass, and the points of the layers after it.
+#[derive(Debug, Default)]
+pub(super) struct StepRecord {
+    /// Logits, `[vocab_size]`, which may not be finite.
+    pub(super) logits: Vec<f32>,
+    /// Reports of the layers.
+    pub(super) reports: Vec<LayerReport>,
+    /// Points of the layers.
+    pub(super) points: Vec<SequencePoint>,
 }
 
 /// New tokens of one sequence, at least one.
@@ -72,6 +99,8 @@ struct StepTokens<'b, 'm> {
     session: &'b mut Session<'m>,
     tokens: &'b [u32],
     classes: Option<Vec<TokenClass>>,
+    /// Record of each token; empty if only the results after the last one are needed.
+    records: Vec<StepRecord>,
     /// True if a layer may have stored the tokens.
     started: bool,
     /// Reason why the tokens cannot be added.
@@ -84,31 +113,52 @@ impl<'b, 'm> StepTokens<'b, 'm> {
         let checked = session.check_not_lost();
         let failure = checked.and_then(|()| session.model.check(tokens, session.len)).err();
         let classes = if failure.is_none() { session.classify(tokens) } else { None };
-        Self { session, tokens, classes, started: false, failure }
+        Self { session, tokens, classes, records: Vec::new(), started: false, failure }
     }
 
     /// Computes a layer's attention for the tokens, one after the other. `rows` are the queries,
     /// keys and values of the tokens; `attended` is `[tokens, query_heads, value_dim]`.
     fn attend(&mut self, layer: usize, rows: [ArrayView3<'_, f32>; 3], attended: &mut [f32]) {
         let width = attended.len() / self.tokens.len();
+        let window = self.session.model.config().window(layer);
         let mut last = None;
         for (token, attended) in attended.chunks_exact_mut(width).enumerate() {
             let begin = Instant::now();
             let class = self.classes.as_ref().map(|classes| &classes[token..=token]);
             let rows = rows.map(|rows| token_rows(rows, token));
-            match attend(self.session.layers[layer].as_mut(), rows, class) {
-                Ok(output) => {
-                    attended.iter_mut().zip(&output.out).for_each(|(to, from)| *to = *from);
-                    let window = self.session.model.config().window(layer);
-                    last = Some(LayerReport::new(output, begin.elapsed(), window));
+            let attention = self.session.layers[layer].as_mut();
+            let result = attend(attention, rows, class).and_then(|output| {
+                attended.iter_mut().zip(&output.out).for_each(|(to, from)| *to = *from);
+                let report = LayerReport::new(output, begin.elapsed(), window);
+                match self.records.get_mut(token) {
+                    Some(record) => record.add_layer(report, attention.checkpoint()?),
+                    None => last = Some(report),
                 }
-                Err(source) => {
-                    self.failure = Some(Error::Attention { layer, source });
-                    return;
-                }
+                Ok(())
+            });
+            if let Err(source) = result {
+                self.failure = Some(Error::Attention { layer, source });
+                return;
             }
         }
         self.session.reports.extend(last);
+    }
+
+    /// Number of tokens whose logits are needed, the last ones.
+    fn count_logits(&self) -> usize {
+        self.records.len().max(1)
+    }
+
+    /// Completes a recorded pass with the logits of its tokens.
+    fn finish_records(mut self, logits: &[f32]) -> Result<Vec<StepRecord>> {
+        if let Some(failure) = self.failure {
+            return Err(failure);
+        }
+        let width = logits.len() / self.records.len();
+        for (record, logits) in self.records.iter_mut().zip(logits.chunks_exact(width)) {
+            record.logits = logits.to_vec();
+        }
+        Ok(self.records)
     }
 
     /// Completes the step with the logits of the sequence. After a failure, some layers have stored
@@ -121,6 +171,13 @@ impl<'b, 'm> StepTokens<'b, 'm> {
         self.session.lost = false;
         self.session.len += self.tokens.len();
         Ok(logits)
+    }
+}
+
+impl StepRecord {
+    fn add_layer(&mut self, report: LayerReport, point: SequencePoint) {
+        self.reports.push(report);
+        self.points.push(point);
     }
 }
 
@@ -143,11 +200,10 @@ fn attend(
 fn run(mut batch: Vec<StepTokens<'_, '_>>) -> Vec<Result<Vec<f32>>> {
     let logits = keep_awake(|| {
         let mut active: Vec<_> = batch.iter_mut().filter(|it| it.failure.is_none()).collect();
-        let Some(model) = active.first().map(|first| first.session.model) else {
-            return Vec::new();
-        };
-        let x = run_layers(model, &mut active);
-        model.logits(&select_last_rows(&x, &active))
+        match active.first().map(|first| first.session.model) {
+            Some(model) => compute_logits(model, &mut active),
+            None => Vec::new(),
+        }
     });
     let mut logits = logits.as_slice();
     let finish = |new: StepTokens<'_, '_>| {
@@ -159,6 +215,12 @@ fn run(mut batch: Vec<StepTokens<'_, '_>>) -> Vec<Result<Vec<f32>>> {
         new.finish(own_logits)
     };
     batch.into_iter().map(finish).collect()
+}
+
+/// Adds the tokens of all sequences, and returns the logits of those whose logits are needed.
+fn compute_logits(model: &Model, batch: &mut [&mut StepTokens<'_, '_>]) -> Vec<f32> {
+    let x = run_layers(model, batch);
+    model.logits(&select_last_rows(&x, batch))
 }
 
 /// Runs all layers for the tokens of all sequences, and returns the output of the last layer,
@@ -189,14 +251,14 @@ fn run_layers(model: &Model, batch: &mut [&mut StepTokens<'_, '_>]) -> Vec<f32> 
     x
 }
 
-/// Returns the rows of `x`, `[tokens, hidden_size]`, of the last token of each sequence.
+/// Returns the rows of `x`, `[tokens, hidden_size]`, of the tokens whose logits are needed.
 fn select_last_rows(x: &[f32], batch: &[&mut StepTokens<'_, '_>]) -> Vec<f32> {
     let tokens: usize = batch.iter().map(|new| new.tokens.len()).sum();
     let hidden = x.len() / tokens;
     let (mut selected, mut end) = (Vec::new(), 0);
     for new in batch {
         end += new.tokens.len();
-        selected.extend_from_slice(&x[(end - 1) * hidden..end * hidden]);
+        selected.extend_from_slice(&x[(end - new.count_logits()) * hidden..end * hidden]);
     }
     selected
 }

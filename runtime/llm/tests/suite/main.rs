@@ -14,6 +14,7 @@ mod parity;
 mod refusals;
 mod saved;
 mod sliding;
+mod speculation;
 mod split;
 mod stored;
 mod tied;
