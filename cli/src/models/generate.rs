@@ -47,12 +47,7 @@ pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
         strategy: args.answering.prefill.strategy()?,
         ..PrefillOptions::default()
     };
-    if args.speculation.speculate > 0 && args.fall_back == FallBack::ByClock {
-        return Err(Failure::input(
-            "--speculate: expected --fall-back by-count or never, found by-clock, with which an \
-             answer depends on measured times",
-        ));
-    }
+    check_fall_back(args)?;
     let checkpoint = ModelFiles::open(&args.answering.model)?;
     fits_model(&entry, &checkpoint.layers(), &*backend)
         .map_err(|reason| Failure::input(format!("{}: {reason}", entry.file)))?;
@@ -144,6 +139,17 @@ pub(crate) fn run(args: &GenerateArgs, call: &Call) -> Result<(), Failure> {
         note("the answer is empty. The model has a chat template; add --chat to apply it");
     }
     Ok(())
+}
+
+/// Checks that answers do not depend on measured times if drafts are checked.
+fn check_fall_back(args: &GenerateArgs) -> Result<(), Failure> {
+    if args.speculation.speculate == 0 || args.fall_back != FallBack::ByClock {
+        return Ok(());
+    }
+    Err(Failure::input(
+        "--speculate: expected --fall-back by-count or never, found by-clock, with which an \
+         answer depends on measured times",
+    ))
 }
 
 /// Reads the request, and streams the answer. Returns the answer and the time of the prefill.
