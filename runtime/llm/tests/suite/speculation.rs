@@ -332,7 +332,8 @@ proptest! {
             stop: if stop.is_empty() { Vec::new() } else { vec![stop.to_owned()] },
             ignore_eos: grammar.is_none() && seed % 2 == 0,
             logprobs: 2,
-            grammar: grammar.map(|regex| Grammar::Regex(regex.into())),
+            grammar: grammar
+                .map(|regex| tokenizer.compile_grammar(&Grammar::Regex(regex.into())).unwrap()),
             ..GenerationParams::new(max_tokens)
         };
         let pipeline = if sampled { priority("2-bit") } else { dense() };
