@@ -64,7 +64,7 @@ fn compare_writes_the_keys_that_other_tools_read() {
             keys(pipeline),
             "bars budget denominator_error density density_per_query_head file guarantee \
              index_bytes_per_token largest_density live numerator_error output_error pipeline \
-             recall seconds set unobserved"
+             recall reference rounding seconds set unobserved"
         );
         let bars = "evidence mean outside rows unbounded widest";
         assert_eq!(keys(&pipeline["bars"]), bars);
@@ -534,7 +534,7 @@ fn verify_reports_every_head() {
          row_coverage row_test rows rows_together run steps suspected_by test upper verdict \
          violations worst worst_row"
     );
-    assert_eq!(keys(&verdict["goal"]), "delta epsilon limit scope target");
+    assert_eq!(keys(&verdict["goal"]), "delta epsilon limit reference scope target");
     assert_eq!((&verdict["held"], &verdict["kind"]), (&true.into(), &"asymptotic".into()));
     assert_eq!((&verdict["verdict"], &verdict["contradicted_by"]), (&"held".into(), &json!([])));
     let coverage = "judged least_samples least_trials unjudged";

@@ -73,6 +73,10 @@ fn wrong_values_are_refused_by_option() {
         ("--grammar", "wrong.lark", "--grammar: "),
     ] {
         world.refuse(&args_for("ends", &[option, file]), expected);
+    }
+    world.write("right.json", r#"{"type": "integer"}"#);
+    world.write("right.lark", "start: \"a\"\n");
+    for [option, file] in [["--json-schema", "right.json"], ["--grammar", "right.lark"]] {
         let ignoring = args_for("ends", &[option, file, "--ignore-eos"]);
         world.refuse(&ignoring, "--ignore-eos: true; expected false");
     }

@@ -93,6 +93,7 @@ impl RowRounding {
     /// denominator relative to the denominator over unrounded rows. Infinite for the numerator.
     pub fn relative(&self, target: Target, output_norm: f64) -> f64 {
         match target {
+            _ if *self == Self::NONE => 0.0,
             Target::Sdpa if self.output == 0.0 => 0.0,
             Target::Sdpa => self.output / output_norm,
             Target::Denominator => self.logit.exp_m1(),
@@ -179,6 +180,14 @@ mod tests {
                 sums.add(logit, 1.0, value.as_slice().unwrap());
             }
             sums
+        }
+    }
+
+    #[test]
+    fn rows_that_are_not_rounded_change_no_target() {
+        for target in [Target::Sdpa, Target::Numerator, Target::Denominator] {
+            assert_eq!(RowRounding::NONE.relative(target, 0.0), 0.0);
+            assert_eq!(RowRounding::NONE.widen(target, 0.3, 1.0), 0.3);
         }
     }
 

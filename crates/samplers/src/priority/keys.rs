@@ -12,7 +12,7 @@
 //! Stability of Numerical Algorithms, 3.1).
 //!
 //! For stored keys of 8 bits, a backend may round a query to integers up to `m`, which changes the
-//! product by at most `0.51 max |q_c| / m · Σ |k_c| ≤ |q| · 0.51 √d |k| / m`. This is added to `r`.
+//! product by at most `max |q_c| / m · Σ |k_c| ≤ |q| √d |k| / m`. This is added to `r`.
 
 use vattention_core::{
     Row, Tokens,
@@ -120,8 +120,8 @@ impl KeyErrors<'_> {
 
 /// `r` of a stored key of 8 bits.
 fn stored_radius(key: &[f32]) -> f64 {
-    let query_rounding =
-        0.51 * (key.len() as f64).sqrt() / f64::from(largest_query_integer(key.len()));
+    let largest = f64::from(largest_query_integer(key.len()));
+    let query_rounding = (key.len() as f64).sqrt() / largest;
     (2.0 * gamma(key.len()) + query_rounding) * norm(key.iter().copied().map(f64::from))
 }
 

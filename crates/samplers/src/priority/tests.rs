@@ -66,7 +66,7 @@ fn check_scan(keys: Tokens<'_>, query: &[f32], soft_cap: Option<f32>) -> Result<
                 StoredRows::Q8(..) => {
                     let peak = query.iter().fold(0.0_f32, |peak, q| peak.max(q.abs()));
                     let sum: f64 = value.iter().map(|&k| f64::from(k.abs())).sum();
-                    0.5 * f64::from(peak) / f64::from(largest_query_integer(keys.dim())) * sum
+                    f64::from(peak) / f64::from(largest_query_integer(keys.dim())) * sum
                 }
                 _ => 0.0,
             };

@@ -1,8 +1,8 @@
 //! Queries in the number type that keys are multiplied with.
 //!
-//! Keys of 8 bits are multiplied as integers: a query is rounded to integers of 16 bits, relative
-//! to its largest element. The error of an element is at most 2⁻¹⁶ of the largest, which changes a
-//! logit less than 8 bits of the key by a factor of 256.
+//! Keys of 8 bits are multiplied as integers: a query is rounded to integers of 16 bits with a scale
+//! that is a power of two, so that queries of few bits stay exact. The error of an element is at
+//! most 2⁻¹⁵ of the largest, which changes a logit much less than the rounding of the key does.
 
 use vattention_core::step::largest_query_integer;
 
@@ -54,7 +54,8 @@ impl TileQueries {
         let mut scales = vec![SimdLine([0.0; LANES]); tiles];
         for (head, query) in queries.chunks_exact(dim).enumerate() {
             let peak = query.iter().fold(LEAST_PEAK, |a, b| a.max(b.abs()));
-            let inverse = largest / peak;
+            let scale = ceil_to_power_of_two(peak / largest);
+            let inverse = 1.0 / scale;
             let first = head / per_tile * per_tile * chunks + head % per_tile;
             for (query, rounded) in
                 query.chunks(CHUNK).zip(rounded[first..].iter_mut().step_by(per_tile))
@@ -65,7 +66,7 @@ impl TileQueries {
             }
             let line = &mut scales[head / per_tile].0;
             for lane in (head % per_tile..LANES).step_by(per_tile) {
-                line[lane] = peak / largest * factor;
+                line[lane] = scale * factor;
             }
         }
         Self::Integers { queries: rounded, scales }
@@ -78,6 +79,12 @@ impl TileQueries {
             Self::Integers { queries, .. } => queries.len() == heads * chunks,
         }
     }
+}
+
+/// Least power of two that is at least `x`, a positive normal number.
+fn ceil_to_power_of_two(x: f32) -> f32 {
+    const MANTISSA: u32 = (1 << 23) - 1;
+    f32::from_bits((x.to_bits() + MANTISSA) & !MANTISSA)
 }
 
 /// Multiplies vectors `[count · dim]` by `factor` and arranges them in the lanes' order, in whole

@@ -26,7 +26,7 @@ const ROUNDER: f32 = 12_582_912.0;
 
 /// Largest integer to which a backend rounds the elements of a query, for rows of 8-bit integers of
 /// `dim` elements: products of integers are added in 32 bits. The error of an element is at most
-/// 0.51 divided by this integer, relative to the largest magnitude of the query.
+/// the largest magnitude of the query, divided by this integer.
 pub fn largest_query_integer(dim: usize) -> i16 {
     let largest = i32::MAX as usize / (dim.max(1) * 128);
     i16::try_from(largest).unwrap_or(i16::MAX)
