@@ -229,8 +229,8 @@ fn storages(backend: &dyn Backend, turn: u64) -> Vec<Storage> {
     if backend.name() == "cuda" { vec![all[turn as usize % 3]] } else { all.to_vec() }
 }
 
-/// Outputs equal f64 sums over the reported picks. An emulated GPU is slow, so it runs each pipeline
-/// in one shape only.
+/// Outputs equal f64 sums over the reported picks. An emulated GPU is slow, so it runs each
+/// pipeline in one shape only.
 #[test]
 fn outputs_are_the_sums_over_the_reported_picks() {
     for (seed, shape) in SHAPES.into_iter().enumerate() {
