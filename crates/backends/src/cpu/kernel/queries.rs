@@ -1,7 +1,7 @@
 //! Queries in the number type that keys are multiplied with.
 //!
-//! Keys of 8 bits are multiplied as integers: a query is rounded to integers of 16 bits with a scale
-//! that is a power of two, so that queries of few bits stay exact. The error of an element is at
+//! Keys of 8 bits are multiplied as integers: a query is rounded to integers of 16 bits, whose
+//! scale is a power of two, so that queries of few bits stay exact. The error of an element is at
 //! most 1 / 32767 of the largest, which changes a logit much less than the rounding of the key.
 
 use vattention_core::step::largest_query_integer;
