@@ -80,7 +80,7 @@ fn compare_writes_the_keys_that_other_tools_read() {
     assert_eq!(keys(guarantee), "evidence kind lists promise violations");
     assert_eq!(guarantee["lists"], json!({ "count": 40, "heads_per_list": 1 }));
     let promise = &guarantee["promise"];
-    assert_eq!(keys(promise), "delta epsilon scope target");
+    assert_eq!(keys(promise), "delta epsilon reference scope target");
     assert_eq!(promise["scope"], "row");
     assert_eq!(promise["target"], "denominator");
     assert_eq!(guarantee["kind"], "asymptotic");
@@ -550,7 +550,7 @@ fn verify_reports_every_head() {
     assert_eq!(
         keys(&heads[0]),
         "assumes bars checked density error error_at_delta failures held kind kurtosis layer nu \
-         p_value query_head sampled violated"
+         p_value query_head rounding sampled violated"
     );
 }
 
