@@ -2,7 +2,7 @@
 
 use vattention_core::{Picks, Row, Selector, SelectorConfig, Step, plugin::AttentionWeights};
 
-use super::{Verdict, build, ensure, select};
+use super::{Verdict, ensure, filled, select};
 use crate::Head;
 
 /// Largest number of steps after the prompt, up to rounding.
@@ -16,13 +16,7 @@ const STEPS: usize = 8;
 /// The first query head that differs.
 pub fn causal(config: &dyn SelectorConfig, head: &Head) -> Verdict {
     let prompt = head.first(head.tokens.div_ceil(2));
-    let start = || {
-        let mut selector = build(config, head)?;
-        selector.append(&prompt.part(0..prompt.tokens));
-        selector.observe(&prompt.prompt());
-        Ok::<_, String>(selector)
-    };
-    let (mut together, mut one_by_one) = (start()?, start()?);
+    let (mut together, mut one_by_one) = (filled(config, &prompt)?, filled(config, &prompt)?);
     together.append(&head.part(prompt.tokens..head.tokens));
     let mut appended = prompt.tokens;
     let stride = (head.tokens - prompt.tokens).div_ceil(STEPS).max(1);

@@ -2,7 +2,7 @@
 
 use vattention_core::SelectorConfig;
 
-use super::{Verdict, all_picks, build, same};
+use super::{Verdict, all_picks, filled, same};
 use crate::Head;
 
 /// After tokens were removed, and after others were appended in their place, a selector that can
@@ -12,12 +12,7 @@ use crate::Head;
 /// The first row that differs.
 pub fn truncates(config: &dyn SelectorConfig, head: &Head) -> Verdict {
     let prompt = head.first(head.tokens.div_ceil(2));
-    let start = || {
-        let mut selector = build(config, head)?;
-        selector.append(&prompt.part(0..prompt.tokens));
-        selector.observe(&prompt.prompt());
-        Ok::<_, String>(selector)
-    };
+    let start = || filled(config, &prompt);
     if !start()?.can_truncate() {
         return Ok(());
     }

@@ -71,6 +71,10 @@ const BLOCK_LINES: usize = BLOCK_ROWS * 4 / LANES;
 /// `1.5 · 2^23`, whose addition rounds a small number to an integer in the low bits.
 const TO_LOW_BITS: f32 = 12_582_912.0;
 
+/// Least largest number of a query, or of the weights of a block, that 16-bit integers represent
+/// with all bits: reciprocals of scales stay finite.
+const LEAST_PEAK: f32 = 1e-30;
+
 /// Number of rows that are summed in f32 before their sums are added to sums in f64.
 const FOLD: usize = 256;
 
@@ -309,7 +313,10 @@ fn add_weights<const H: usize>(scores: &mut [SimdLine], weights: &[f32]) {
 
 /// Multiplies lines by other lines.
 #[inline(always)]
-unsafe fn multiply_lines<S: Simd>(lines: &mut [SimdLine], factors: &[SimdLine; BLOCK_LINES]) {
+unsafe fn multiply_lines<'f, S: Simd>(
+    lines: &mut [SimdLine],
+    factors: impl IntoIterator<Item = &'f SimdLine>,
+) {
     for (line, factors) in lines.iter_mut().zip(factors) {
         let product = S::mul(S::load(line.0.as_ptr()), S::load(factors.0.as_ptr()));
         S::store(line.0.as_mut_ptr(), product);

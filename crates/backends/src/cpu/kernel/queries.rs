@@ -6,7 +6,7 @@
 
 use vattention_core::step::largest_query_integer;
 
-use super::{LANES, SimdLine, TO_LOW_BITS};
+use super::{LANES, LEAST_PEAK, SimdLine, TO_LOW_BITS};
 use crate::cpu::simd::{CHUNK, SimdElement, to_lanes};
 
 /// Queries of all heads in tiles of `H`; the last tile is padded with zeros.
@@ -27,9 +27,6 @@ pub(crate) enum TileQueries {
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct IntegerChunk([i16; CHUNK]);
-
-/// Least largest element of a query that is represented with all bits.
-const LEAST_PEAK: f32 = 1e-30;
 
 impl TileQueries {
     /// Arranges queries `[count · dim]`, times `factor`, for keys of `chunks` chunks.

@@ -1,7 +1,7 @@
 //! Weights of a block's rows as 16-bit integers, in pairs of rows.
 
 use super::rows::BLOCK_ROWS;
-use super::{BLOCK_LINES, LANES, SimdLine, TO_LOW_BITS};
+use super::{BLOCK_LINES, LANES, LEAST_PEAK, SimdLine, TO_LOW_BITS};
 
 /// Weights relative to the largest of their head in the block. The error of a weight is at most
 /// 2⁻¹⁶ of the largest.
@@ -14,9 +14,6 @@ pub(crate) struct RoundedWeights {
 
 /// Integer of the largest weight.
 const LARGEST: f32 = i16::MAX as f32;
-
-/// Least peak that is represented with all bits, so that the reciprocals of factors are finite.
-const LEAST_PEAK: f32 = 1e-30;
 
 // Products of a block's rows, whose values are at most 128, are added in 32 bits.
 const _: () = assert!(BLOCK_ROWS * 128 * (i16::MAX as usize) < i32::MAX as usize);

@@ -323,11 +323,18 @@ impl<'a, E: Copy> Vectors<'a, E> {
         match self.scales {
             RowScales::Unscaled => &1.0,
             RowScales::Slice(scales) => scales.get_unchecked(token),
-            RowScales::InRow(place) => {
-                let row = vector.cast::<u8>().sub(self.layout.column * size_of::<E>());
-                row.add(place).cast()
-            }
+            RowScales::InRow(place) => self.scale_in_row(place, vector),
         }
+    }
+
+    /// Pointer to the scale at a byte of the stored row of a vector.
+    ///
+    /// # Safety
+    /// The vector must be one of these vectors, and the row must contain the scale.
+    #[inline(always)]
+    unsafe fn scale_in_row(&self, place: usize, vector: *const E) -> *const f32 {
+        let row = vector.cast::<u8>().sub(self.layout.column * size_of::<E>());
+        row.add(place).cast()
     }
 
     /// Pointer to the vector of a row in a block.
@@ -515,10 +522,8 @@ impl<'a, E: SimdElement> RowBlock<'_, 'a, E> {
                 }
             }
             RowScales::InRow(place) => {
-                let column = vectors.layout.column;
-                for (pointer, repeated) in pointers.iter().zip(rows) {
-                    let row = pointer.cast::<u8>().sub(column * size_of::<E>());
-                    *repeated = [row.add(place).cast::<f32>().read_unaligned(); H];
+                for (vector, repeated) in pointers.iter().zip(rows) {
+                    *repeated = [vectors.scale_in_row(place, *vector).read_unaligned(); H];
                 }
             }
         }

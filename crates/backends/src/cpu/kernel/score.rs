@@ -3,7 +3,7 @@
 use vattention_core::step::{TANH, TANH_LIMIT};
 
 use super::rows::RowBlock;
-use super::{BLOCK_LINES, LANES, LEAST, SimdLine, TileQueries, multiply_lines};
+use super::{LANES, LEAST, SimdLine, TileQueries, multiply_lines};
 use crate::cpu::simd::{CHUNK, Simd, SimdElement};
 
 /// Keys of a block, and the queries of a tile, of which the first `N` are used. With `AHEAD`, later
@@ -33,7 +33,7 @@ impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockKeys<'_, '_, '_, E,
                 let key_scales = self.block.key_scales::<H>();
                 self.multiply_integers::<S, H>(queries.as_ptr().add(before).cast(), scores);
                 multiply_lines::<S>(scores, &key_scales);
-                multiply_lines::<S>(scores, &[scales[self.tile]; BLOCK_LINES]);
+                multiply_lines::<S>(scores, std::iter::repeat(&scales[self.tile]));
             }
         }
         for (i, line) in scores.iter_mut().enumerate() {
