@@ -22,6 +22,12 @@ const LONGEST_HEADER: usize = 64 * 1024;
 /// until then, and should end before the engine is idle, which releases unused memory.
 const BLOCKING_KEEP_ALIVE: Duration = Duration::from_millis(500);
 
+/// Number of threads for blocking work, such as tokenization, which keeps a processor busy. Each
+/// thread has its own freed memory, so that more threads would only hold more of it.
+fn blocking_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).max(4)
+}
+
 /// Server that listens on its address. Clients can connect, and wait for their answers until the
 /// model is loaded and the server [runs](Self::run).
 #[derive(Debug)]
@@ -57,6 +63,7 @@ impl Server {
     pub fn run(self, served: ServedModel) -> std::io::Result<()> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
+            .max_blocking_threads(blocking_threads())
             .thread_keep_alive(BLOCKING_KEEP_ALIVE)
             .build()?;
         let result = runtime.block_on(async {

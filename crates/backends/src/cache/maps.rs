@@ -62,6 +62,24 @@ pub(super) fn map_aligned(bytes: usize, pages: PageSize) -> Option<(MmapMut, usi
     Some((map, offset))
 }
 
+/// Returns the memory of a mapped huge page to the system. It is zero afterwards, or keeps its
+/// contents on other systems than Linux.
+///
+/// # Safety
+/// Nothing refers to the page's memory except the caller's mutable references.
+#[allow(unsafe_code)]
+pub(super) unsafe fn discard(page: usize) {
+    #[cfg(target_os = "linux")]
+    {
+        let address = std::ptr::without_provenance_mut(page);
+        // SAFETY: the page is mapped, and the caller guarantees that nobody else reads it. A
+        // failure leaves the memory as it was.
+        let _ = unsafe { libc::madvise(address, HUGE_PAGE, libc::MADV_DONTNEED) };
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = page;
+}
+
 /// Bytes from an address to the next huge page.
 fn to_huge_page(address: usize) -> usize {
     address.next_multiple_of(HUGE_PAGE) - address

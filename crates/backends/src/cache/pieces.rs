@@ -6,30 +6,38 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use vattention_core::engine::PageSize;
 
-use super::maps::{HUGE_PAGE, map_aligned};
+use super::maps::{HUGE_PAGE, discard, map_aligned};
 
 /// Size of the smallest pieces. Three quarters of it are a multiple of 64 bytes too.
 const SMALLEST: usize = 256;
 
-/// Pieces of huge pages that no block uses.
+/// Huge pages in pieces.
 ///
 /// A piece has `2^k` or `3 · 2^k` bytes, so that a block leaves at most a third of it unused. A
 /// missing piece is split off the next larger power of two, up to a whole huge page. So small
 /// blocks of all sizes share huge pages, each of which is resident as a whole once it is touched,
 /// and the pool maps another page only if no free piece is large enough.
 ///
-/// Pieces are never joined again, and their memory is never returned to the system: the pool keeps,
-/// for each size, the memory of the largest number of pieces that were in use at a time. Caches
-/// that grow together from the smallest block to a huge page leave less than a huge page of pieces
-/// per cache, which later caches use.
+/// If no block uses a page, its memory returns to the system, except that of one such page. The
+/// page remains divided: pieces are never joined. Caches that grow together from the smallest block
+/// to a huge page leave less than a huge page of pieces per cache, which later caches use.
 #[derive(Debug)]
 pub(super) struct PiecePool {
-    /// Free pieces by size.
-    free: Mutex<BTreeMap<usize, Vec<FreePiece>>>,
+    pages: Mutex<SharedPages>,
 }
 
 /// Pool that all caches of the process share.
 pub(super) static POOL: PiecePool = PiecePool::new();
+
+#[derive(Debug)]
+struct SharedPages {
+    /// Free pieces by size and address.
+    free: BTreeMap<usize, BTreeMap<usize, FreePiece>>,
+    /// Number of pieces that blocks use of a page, by the page's address; none is 0.
+    used: BTreeMap<usize, usize>,
+    /// Page that no block uses, and whose memory has not returned to the system.
+    spare: Option<usize>,
+}
 
 #[derive(Debug)]
 struct FreePiece {
@@ -47,29 +55,90 @@ pub(super) struct Piece {
 
 impl PiecePool {
     const fn new() -> Self {
-        Self { free: Mutex::new(BTreeMap::new()) }
+        Self { pages: Mutex::new(SharedPages::new()) }
     }
 
     /// Takes a piece of at least `bytes` zeros, at most a huge page; `None` if the system has no
     /// memory left.
     pub(super) fn take(&'static self, bytes: usize) -> Option<Piece> {
-        let FreePiece { memory, used } = take_free(&mut self.lock(), piece_size(bytes))?;
+        let FreePiece { memory, used } = self.lock().take(piece_size(bytes))?;
         if used {
             memory.fill(0);
         }
         Some(Piece { memory, pool: self })
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<usize, Vec<FreePiece>>> {
-        // The map contains only whole pieces, even if a thread panicked while it held the lock.
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, SharedPages> {
+        // The maps contain only whole pieces, even if a thread panicked while it held the lock.
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Piece {
     fn drop(&mut self) {
         let memory = mem::take(&mut self.memory);
-        put_free(&mut self.pool.lock(), FreePiece { memory, used: true });
+        self.pool.lock().put(memory);
+    }
+}
+
+impl SharedPages {
+    const fn new() -> Self {
+        Self { free: BTreeMap::new(), used: BTreeMap::new(), spare: None }
+    }
+
+    fn take(&mut self, size: usize) -> Option<FreePiece> {
+        let piece = self.take_free(size)?;
+        let page = page_of(piece.memory);
+        *self.used.entry(page).or_default() += 1;
+        self.spare = self.spare.filter(|&spare| spare != page);
+        Some(piece)
+    }
+
+    fn put(&mut self, memory: &'static mut [u8]) {
+        let page = page_of(memory);
+        self.put_free(FreePiece { memory, used: true });
+        let left = self.used.get(&page).map_or(0, |used| used - 1);
+        if left > 0 {
+            self.used.insert(page, left);
+            return;
+        }
+        self.used.remove(&page);
+        match self.spare {
+            None => self.spare = Some(page),
+            #[allow(unsafe_code)]
+            // SAFETY: all pieces of the page are free, and only the pool, which is borrowed
+            // mutably, refers to free pieces.
+            Some(_) => unsafe { discard(page) },
+        }
+    }
+
+    fn put_free(&mut self, piece: FreePiece) {
+        let (size, address) = (piece.memory.len(), piece.memory.as_ptr().addr());
+        self.free.entry(size).or_default().insert(address, piece);
+    }
+
+    /// Takes the free piece with the lowest address, or splits a larger one.
+    fn take_free(&mut self, size: usize) -> Option<FreePiece> {
+        if let Some((_, piece)) = self.free.get_mut(&size).and_then(BTreeMap::pop_first) {
+            return Some(piece);
+        }
+        if size == HUGE_PAGE {
+            return self.map_page();
+        }
+        let FreePiece { memory, used } = self.take_free((size + 1).next_power_of_two())?;
+        let (memory, rest) = memory.split_at_mut(size);
+        self.put_free(FreePiece { memory: rest, used });
+        Some(FreePiece { memory, used })
+    }
+
+    /// Maps a huge page, and adds a second one to the free pieces if the map happens to contain it.
+    fn map_page(&mut self) -> Option<FreePiece> {
+        let (map, offset) = map_aligned(HUGE_PAGE, PageSize::Huge)?;
+        let map = Box::leak(Box::new(map));
+        for memory in map[offset..].chunks_exact_mut(HUGE_PAGE) {
+            self.put_free(FreePiece { memory, used: false });
+        }
+        self.free.get_mut(&HUGE_PAGE)?.pop_first().map(|(_, piece)| piece)
     }
 }
 
@@ -80,32 +149,9 @@ fn piece_size(bytes: usize) -> usize {
     if bytes <= three_quarters { three_quarters } else { power }
 }
 
-fn put_free(free: &mut BTreeMap<usize, Vec<FreePiece>>, piece: FreePiece) {
-    free.entry(piece.memory.len()).or_default().push(piece);
-}
-
-/// Takes a free piece, or splits a larger one.
-fn take_free(free: &mut BTreeMap<usize, Vec<FreePiece>>, size: usize) -> Option<FreePiece> {
-    if let Some(piece) = free.get_mut(&size).and_then(Vec::pop) {
-        return Some(piece);
-    }
-    if size == HUGE_PAGE {
-        return map_free(free);
-    }
-    let FreePiece { memory, used } = take_free(free, (size + 1).next_power_of_two())?;
-    let (memory, rest) = memory.split_at_mut(size);
-    put_free(free, FreePiece { memory: rest, used });
-    Some(FreePiece { memory, used })
-}
-
-/// Maps a huge page, and adds a second one to the free pieces if the map happens to contain it.
-fn map_free(free: &mut BTreeMap<usize, Vec<FreePiece>>) -> Option<FreePiece> {
-    let (map, offset) = map_aligned(HUGE_PAGE, PageSize::Huge)?;
-    let map = Box::leak(Box::new(map));
-    for memory in map[offset..].chunks_exact_mut(HUGE_PAGE) {
-        put_free(free, FreePiece { memory, used: false });
-    }
-    free.get_mut(&HUGE_PAGE)?.pop()
+/// Address of the huge page that contains a piece.
+fn page_of(memory: &[u8]) -> usize {
+    memory.as_ptr().addr() / HUGE_PAGE * HUGE_PAGE
 }
 
 #[cfg(test)]
@@ -133,7 +179,7 @@ mod tests {
 
     /// Number of bytes of all free pieces.
     fn free_bytes(pool: &PiecePool) -> usize {
-        pool.lock().values().flatten().map(|piece| piece.memory.len()).sum()
+        pool.lock().free.values().flatten().map(|(_, piece)| piece.memory.len()).sum()
     }
 
     #[test]
@@ -196,6 +242,43 @@ mod tests {
             pool.take(bytes).unwrap();
         }
         assert_eq!(free_bytes(pool), mapped);
+    }
+
+    /// True if the first 4 KiB of a huge page are in memory.
+    #[cfg(target_os = "linux")]
+    fn is_resident(page: usize) -> bool {
+        use std::os::unix::fs::FileExt;
+        let mut entry = [0; 8];
+        let map = std::fs::File::open("/proc/self/pagemap").unwrap();
+        map.read_exact_at(&mut entry, page as u64 / 4096 * 8).unwrap();
+        u64::from_ne_bytes(entry) >> 63 == 1
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn memory_of_unused_pages_returns_to_the_system_except_one() {
+        let pool = new_pool();
+        let resident = |pages: &[usize]| pages.iter().filter(|&&page| is_resident(page)).count();
+        for parts in [1, 2, 8] {
+            let mut pieces: Vec<_> =
+                (0..4 * parts).map(|_| pool.take(HUGE_PAGE / parts).unwrap()).collect();
+            let mut pages: Vec<_> = pieces.iter().map(|piece| page_of(piece.memory)).collect();
+            pages.sort_unstable();
+            pages.dedup();
+            assert_eq!(pages.len(), 4);
+            for piece in &mut pieces {
+                assert!(piece.memory.iter().all(|&byte| byte == 0));
+                piece.memory.fill(1);
+            }
+            assert_eq!(resident(&pages), 4);
+            let mut pieces = pieces.into_iter();
+            let kept = pieces.next().unwrap();
+            drop(pieces);
+            assert_eq!(resident(&pages), 2, "the page of the piece in use, and one other");
+            assert!(kept.memory.iter().all(|&byte| byte == 1));
+            drop(kept);
+            assert_eq!(resident(&pages), 1);
+        }
     }
 
     /// Sizes that are needed once or twice share one huge page.
