@@ -35,6 +35,7 @@ mod rounding;
 mod selector_calls;
 mod softmax_experiments;
 mod softmax_forms;
+mod softmax_keys;
 mod softmax_laws;
 mod stored;
 mod truncation;

@@ -24,3 +24,31 @@ pub(crate) fn take_top_predicted(
     }
     left
 }
+
+#[cfg(test)]
+mod tests {
+    use vattention_core::{Shape, Site, SoftmaxForm, Step, Tokens};
+
+    use super::*;
+
+    #[test]
+    fn samplers_receive_capped_logits_of_a_query_head() {
+        let shape = Shape { query_heads: 1, kv_heads: 1, head_dim: 1, value_dim: 1 };
+        let site = Site { seed: 0, sequence: 0, layer: 0, kv_head: 0, shape };
+        let rows = Tokens::new(&[0.0, 1.0, 4.0], 3, 1);
+        let form = SoftmaxForm { soft_cap: Some(2.0), ..SoftmaxForm::default() };
+        let step = Step { form, ..Step::new(&site, &[1.0], rows, rows) };
+        let scores = |score| {
+            let mut picks = Picks::new(3);
+            picks.store_scores();
+            take_top_predicted(&step.row(0), &mut picks, 1, score, &[0.0, 1.0, 4.0]);
+            assert_eq!(picks.indices(), [2]);
+            picks.scores().map(<[f32]>::to_vec)
+        };
+        assert_eq!(scores(Score::Group), Some(vec![0.0, 1.0, 4.0]));
+        let capped = scores(Score::Head).unwrap();
+        for (capped, logit) in capped.iter().zip([0.0, 1.0, 4.0_f32]) {
+            assert!((capped - 2.0 * (logit / 2.0).tanh()).abs() < 1e-6, "{capped} of {logit}");
+        }
+    }
+}
