@@ -12,8 +12,6 @@ mod memory;
 mod sanitizer;
 mod schedule;
 
-use std::fmt::Display;
-use std::io::Write;
 use std::sync::Arc;
 
 use vattention_core::{Error, Result};
@@ -117,22 +115,6 @@ impl Device for Emulator {
 
 /// Environment variable that turns skips of tests without the emulator into failures.
 pub const REQUIRE_EMULATOR: &str = "VATTENTION_REQUIRE_EMULATOR";
-
-/// Returns a test's requirement, or prints `skipped: ` and the reason to stderr and returns `None`.
-///
-/// # Panics
-/// If the requirement is missing and the environment has the variable `required`.
-pub fn or_skip<T>(needed: Result<T, impl Display>, required: &str) -> Option<T> {
-    match needed {
-        Ok(needed) => Some(needed),
-        Err(error) if std::env::var_os(required).is_some() => panic!("{required} is set: {error}"),
-        Err(error) => {
-            // The test harness would hide `eprintln!` of a test that passes.
-            let _ = writeln!(std::io::stderr(), "\nskipped: {error}");
-            None
-        }
-    }
-}
 
 fn fail(reason: String) -> Error {
     Error::Backend { backend: "cuda emulation".to_owned(), reason }

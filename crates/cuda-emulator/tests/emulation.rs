@@ -5,8 +5,9 @@
 use vattention_core::Result;
 use vattention_cuda::{Argument, Device, Grid, Kernel, KernelSource, Program};
 use vattention_cuda_emulator::{
-    Emulator, REQUIRE_EMULATOR, ThreadOrder, ThreadSchedule, or_skip, run_sanitized,
+    Emulator, REQUIRE_EMULATOR, ThreadOrder, ThreadSchedule, run_sanitized,
 };
+use vattention_testkit::or_skip;
 
 /// Kernels of two warps.
 const KERNELS: KernelSource = KernelSource {

@@ -65,6 +65,7 @@ mod head_data;
 mod head_form;
 pub mod laws;
 pub mod promises;
+mod requirement;
 mod run;
 pub mod sampler_laws;
 
@@ -72,6 +73,7 @@ pub use estimator_laws::EstimatorLaw;
 pub use head::{Head, Texture, heads};
 pub use head_form::HeadForm;
 pub use laws::{LAWS, Law, Verdict};
+pub use requirement::or_skip;
 pub use run::{run, run_estimator, run_sampler};
 pub use sampler_laws::SamplerLaw;
 

@@ -15,7 +15,8 @@ use rand_chacha::ChaCha8Rng;
 use vattention::cuda::Gpu;
 use vattention::trace::TraceLayer;
 use vattention::{Attention, Backend, Shape, TokenClass, available_backends};
-use vattention_cuda_emulator::{Emulator, REQUIRE_EMULATOR, or_skip};
+use vattention_cuda_emulator::{Emulator, REQUIRE_EMULATOR};
+use vattention_testkit::or_skip;
 
 pub(crate) use files::{configs, root};
 

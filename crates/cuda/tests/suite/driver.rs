@@ -2,7 +2,7 @@
 
 use vattention_core::{Backend, Error, Options, PipelineConfig, Shape};
 use vattention_cuda::{Cuda, Device, Driver};
-use vattention_cuda_emulator::or_skip;
+use vattention_testkit::or_skip;
 
 /// Environment variable that turns skips of tests without a GPU into failures.
 pub(crate) const REQUIRE_GPU: &str = "VATTENTION_REQUIRE_GPU";

@@ -9,8 +9,8 @@ use vattention_cuda::launch::{
     RowLayout, ScoreCodes, ScoreLogits, ScorePages, Select, Take,
 };
 use vattention_cuda::{Compiler, Driver, KernelSource, Program};
-use vattention_cuda_emulator::or_skip;
 use vattention_selectors::Activation;
+use vattention_testkit::or_skip;
 
 const ARCHITECTURES: [&str; 3] = ["sm_80", "sm_90", "sm_120"];
 

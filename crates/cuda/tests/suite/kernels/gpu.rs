@@ -1,7 +1,7 @@
 //! Every kernel on the GPU of this machine, if there is one.
 
 use vattention_cuda::Driver;
-use vattention_cuda_emulator::or_skip;
+use vattention_testkit::or_skip;
 
 use crate::driver::REQUIRE_GPU;
 

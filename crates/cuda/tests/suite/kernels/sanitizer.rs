@@ -1,9 +1,8 @@
 //! The kernels with every access checked, in another process, because the sanitizer's runtime must
 //! be loaded before anything else.
 
-use vattention_cuda_emulator::{
-    Emulator, REQUIRE_EMULATOR, ThreadSchedule, or_skip, run_sanitized,
-};
+use vattention_cuda_emulator::{Emulator, REQUIRE_EMULATOR, ThreadSchedule, run_sanitized};
+use vattention_testkit::or_skip;
 
 use super::check_kernels;
 

@@ -6,7 +6,8 @@ use half::{bf16, f16};
 use vattention_core::{Storage, step::Softmax};
 use vattention_cuda::Device;
 use vattention_cuda::launch::{Array, AttendLists, CombineSums, Lists, Logits, Pages, RowLayout};
-use vattention_cuda_emulator::{Emulator, REQUIRE_EMULATOR, or_skip};
+use vattention_cuda_emulator::{Emulator, REQUIRE_EMULATOR};
+use vattention_testkit::or_skip;
 
 /// The emulator, or `None` with a note on stderr if there is no compiler.
 pub(crate) fn emulator() -> Option<Emulator> {
