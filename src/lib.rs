@@ -56,7 +56,7 @@ pub use vattention_core::{
     Output, PipelineConfig, Promise, Result, RowReport, RowsView, Shape, Share, Size, Storage,
     Target, TokenClass,
     engine::{BatchEntry, PageSize, Placement, Timings},
-    ndarray,
+    ndarray, panic_message,
     pipeline::{LayerSettings, Layers},
     promise::{ErrorBar, Scope},
 };

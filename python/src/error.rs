@@ -12,7 +12,7 @@ use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use vattention::config::ConfigError;
-use vattention::{Error, experiments, trace};
+use vattention::{Error, experiments, panic_message, trace};
 
 create_exception!(
     vattention,
@@ -109,12 +109,6 @@ pub(crate) fn panic_to_exception(panic: Box<dyn Any + Send>) -> PyErr {
     }
     let message = panic_message(&*panic);
     PanicException::new_err(format!("a bug in vattention, please report it: {message}"))
-}
-
-/// Message of a panic.
-pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message")
 }
 
 /// Panics as a bug would, so that a test can check the exception.

@@ -13,13 +13,13 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use vattention::panic_message;
 use vattention::plugin::{
     Error, NewTokens, Picks, Result, Row, Selector, SelectorConfig, Site, register, schemars,
     typetag,
 };
 use vattention_testkit::laws::LAWS;
 
-use crate::error::panic_message;
 use crate::interrupt::run_long;
 use crate::pipeline::PyPipeline;
 

@@ -1,4 +1,6 @@
-//! Errors of this crate and of the traits that it defines.
+//! Errors of this crate and of the traits that it defines, and messages of panics.
+
+use std::any::Any;
 
 /// Errors of this crate and of the traits that it defines.
 ///
@@ -153,4 +155,10 @@ impl Error {
     ) -> Self {
         Self::Shape { what: what.into(), expected: expected.to_string(), got: format!("{got:?}") }
     }
+}
+
+/// Message of a panic, from the payload that [`catch_unwind`](std::panic::catch_unwind) returns.
+pub fn panic_message(payload: &(dyn Any + Send)) -> &str {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    text.or(payload.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message")
 }

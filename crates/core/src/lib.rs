@@ -25,7 +25,7 @@ mod size;
 pub mod step;
 
 pub use engine::{Attention, Backend, FallBack, Options, Output, Storage};
-pub use error::{Conflict, Error, Result};
+pub use error::{Conflict, Error, Result, panic_message};
 pub use pipeline::{Pipeline, PipelineConfig, RowReport, Share};
 pub use plugin::{Estimator, NewTokens, Sampler, SamplerConfig, Selector, SelectorConfig};
 pub use promise::{Certificate, Goal, Kind, Promise, Target};
