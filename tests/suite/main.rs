@@ -15,6 +15,7 @@ mod cuda;
 mod cuda_edges;
 mod cuda_steps;
 mod custom_plugins;
+mod engine_head;
 mod engine_rows;
 mod evictors;
 mod golden_budgets;

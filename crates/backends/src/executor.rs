@@ -4,6 +4,7 @@ use vattention_core::{
     Error, Pipeline, Result, RowReport, RowsView, Shape, Step,
     engine::Timings,
     pipeline::{List, Reading},
+    plugin::AttentionWeights,
     step::Softmax,
 };
 
@@ -149,6 +150,19 @@ impl HeadOutput {
             list: head.listed.then(|| reading.list(member)),
         };
         Self { rows: sums.into_iter().enumerate().map(row).collect(), timings }
+    }
+
+    /// Reports the attention weights of each query head of a [listed](HeadInput::listed) step to
+    /// the selectors.
+    pub(crate) fn feed_back(&self, step: &Step<'_>, pipeline: &mut Pipeline) {
+        for (member, row) in self.rows.iter().enumerate() {
+            let weights = row.sums.weights();
+            let tokens = row.list.as_ref().map_or(&[][..], |list| &list.indices);
+            let step_row = step.row(member);
+            let sink = row.sums.sink_weight(step_row.sink_logit());
+            let attended = AttentionWeights { tokens, weights: &weights, sink };
+            pipeline.feedback(&step_row, &attended);
+        }
     }
 }
 

@@ -1,15 +1,14 @@
 //! One KV head of a sequence: its KV cache, and the pipeline that chooses tokens from it.
 
-use std::sync::Arc;
-
 use ndarray::{ArcArray, ArrayView3, Ix2, Ix3, s};
 use vattention_core::{
     NewTokens, Pipeline, Result, RowsView, Site, SoftmaxForm, Step, TokenClass,
-    plugin::{AttentionWeights, PromptQueries},
+    plugin::PromptQueries,
 };
 
 use crate::cache::{Cache, CacheView, Room};
 use crate::executor::{HeadInput, HeadOutput};
+use crate::pipelines::GroupSoftmax;
 
 /// One KV head of a layer. Its selectors may not have indexed all tokens yet.
 #[derive(Debug)]
@@ -23,26 +22,6 @@ pub(crate) struct LayerHead {
     prompts: Vec<LastQueries>,
     /// Number of prompts that the selectors have observed, from the first on.
     prompts_indexed: usize,
-}
-
-/// Form of the softmax of a KV head's query heads. Forks share it.
-#[derive(Clone, Debug)]
-pub(crate) struct GroupSoftmax {
-    soft_cap: Option<f32>,
-    /// Logits of the attention sinks, `[group]`.
-    sink_logits: Option<Arc<[f32]>>,
-}
-
-impl GroupSoftmax {
-    fn form(&self) -> SoftmaxForm<'_> {
-        SoftmaxForm { soft_cap: self.soft_cap, sink_logits: self.sink_logits.as_deref() }
-    }
-}
-
-impl From<SoftmaxForm<'_>> for GroupSoftmax {
-    fn from(form: SoftmaxForm<'_>) -> Self {
-        Self { soft_cap: form.soft_cap, sink_logits: form.sink_logits.map(Into::into) }
-    }
 }
 
 /// The last queries of a prompt. Forks share them.
@@ -240,13 +219,6 @@ impl LayerHead {
         let site = *self.pipeline.site();
         let cache = self.cache.view();
         let step = query.step(&site, &cache, self.softmax.form());
-        for (member, row) in output.rows.iter().enumerate() {
-            let weights = row.sums.weights();
-            let tokens = row.list.as_ref().map_or(&[][..], |list| &list.indices);
-            let step_row = step.row(member);
-            let sink = row.sums.sink_weight(step_row.sink_logit());
-            let attended = AttentionWeights { tokens, weights: &weights, sink };
-            self.pipeline.feedback(&step_row, &attended);
-        }
+        output.feed_back(&step, &mut self.pipeline);
     }
 }

@@ -3,7 +3,7 @@
 use half::f16;
 use ndarray::{ArrayView1, ArrayView3};
 use vattention_core::{
-    Error, Result, RowsView, Storage, TokenClass,
+    Error, Result, RowsView, Storage, TokenClass, Tokens,
     step::{Element, MAX_MAGNITUDE},
 };
 
@@ -47,6 +47,26 @@ fn first_above<T: Element + Into<f32>>(
     }
     let ((i, j, k), &x) = rows.indexed_iter().find(|(_, x)| !fits(x))?;
     Some((vec![i, j, k], x.into()))
+}
+
+/// Checks that the numbers of stored rows from `first` on are finite, and small enough to be
+/// multiplied.
+pub(crate) fn check_rows(tensor: &'static str, rows: &Tokens<'_>, first: usize) -> Result<()> {
+    let limit = MAX_MAGNITUDE;
+    let mut row = vec![0.0; rows.dim()];
+    for token in first..rows.len() {
+        rows.copy_row(token, &mut row);
+        // The comparison is false for NaN.
+        let fits = |x: &f32| x.abs() <= limit;
+        // The loop has no early exit, so that it can be vectorized.
+        if row.iter().fold(true, |all, x| all & fits(x)) {
+            continue;
+        }
+        if let Some(i) = row.iter().position(|x| !fits(x)) {
+            return Err(Error::Number { tensor, index: vec![token, i], value: row[i], limit });
+        }
+    }
+    Ok(())
 }
 
 /// Largest magnitude that can be stored.

@@ -10,16 +10,18 @@ use std::sync::Arc;
 
 use ndarray::{Array2, Array3, ArrayView3, Axis, s};
 use vattention_core::{
-    Attention, Error, Options, Output, Pipeline, PipelineConfig, Result, RowReport, RowsView,
-    Shape, Site, Storage, TokenClass,
+    Attention, Error, Options, Output, Pipeline, PipelineConfig, Result, RowsView, Shape, Site,
+    Storage, TokenClass,
     engine::{AttentionState, KeyValueRows, Selection, SequencePoint, Timings},
     step::MAX_MAGNITUDE,
 };
 
 use crate::cache::{Cache, CacheView, Room};
 use crate::executor::{Executor, HeadOutput, Indexing};
-use crate::head::{GroupQuery, GroupSoftmax, LayerHead};
+use crate::head::{GroupQuery, LayerHead};
 use crate::input::{check_classes, check_lengths, check_numbers, check_shape, largest, limits};
+use crate::output::{empty_output, push_row};
+use crate::pipelines::{GroupSoftmax, build_pipeline, check_softmax};
 use crate::workers::Workers;
 
 /// Result of a step of one KV head.
@@ -77,15 +79,9 @@ pub fn build_pipelines(
     options: &Options,
 ) -> Result<Vec<Pipeline>> {
     shape.check()?;
-    let pipeline = |kv_head| {
-        let site = Site { seed: config.seed, sequence: options.sequence, layer, kv_head, shape };
-        let mut pipeline = Pipeline::new(config, site)?;
-        if options.omit_error_bars {
-            pipeline.omit_error_bars();
-        }
-        Ok(pipeline)
-    };
-    (0..shape.kv_heads).map(pipeline).collect()
+    let sequence = options.sequence;
+    let site = |kv_head| Site { seed: config.seed, sequence, layer, kv_head, shape };
+    (0..shape.kv_heads).map(|kv_head| build_pipeline(config, site(kv_head), options)).collect()
 }
 
 impl<X: Executor> Layer<X> {
@@ -102,16 +98,10 @@ impl<X: Executor> Layer<X> {
         executor: X,
     ) -> Result<Self> {
         let shape = pipelines[0].site().shape;
-        let scale = options.scale.unwrap_or(shape.default_scale());
-        if !scale.is_finite() {
-            return Err(Error::shape("scale", "a finite number", scale));
-        }
-        let form = options.softmax_form();
-        form.check(shape.query_heads)?;
+        let scale = check_softmax(shape, options)?;
         let head = |pipeline: Pipeline| {
             let cache = Cache::new(options.storage, shape.head_dim, shape.value_dim);
-            let first = pipeline.site().kv_head * shape.group();
-            let softmax = GroupSoftmax::from(form.for_heads(first..first + shape.group()));
+            let softmax = GroupSoftmax::new(pipeline.site(), options);
             LayerHead::new(cache.in_pages(options.page_size), pipeline, softmax)
         };
         let heads: Vec<LayerHead> = pipelines.into_iter().map(head).collect();
@@ -196,33 +186,29 @@ impl<X: Executor> Layer<X> {
     fn execute(&mut self, scaled: &Array3<f32>, visible: &[usize]) -> Result<Output> {
         let count = visible.len();
         let (heads, group) = (self.shape.query_heads, self.shape.group());
-        let mut out = Array3::zeros((heads, count, self.shape.value_dim));
-        let mut log_denominator = Array2::zeros((heads, count));
-        let mut rows: Vec<RowReport> = Vec::with_capacity(heads * count);
-        let mut selection = self.return_selection.then(Selection::default);
-        let mut timings = self.timed.then(Timings::default);
+        let mut output = empty_output([heads, count, self.shape.value_dim]);
+        output.selection = self.return_selection.then(Selection::default);
+        output.timings = self.timed.then(Timings::default);
         for (t, &limit) in visible.iter().enumerate() {
             let query = scaled.slice(s![.., t, ..]).to_owned();
             let steps = self.execute_step(&query, limit)?;
-            for (kv_head, HeadStep { output, live }) in steps.into_iter().enumerate() {
+            for (kv_head, HeadStep { output: step, live }) in steps.into_iter().enumerate() {
                 let unobserved = self.heads[kv_head].awaits_prompt().is_some();
-                if let Some(timings) = &mut timings {
-                    *timings += output.timings;
+                if let Some(timings) = &mut output.timings {
+                    *timings += step.timings;
                 }
-                for (member, row) in output.rows.iter().enumerate() {
-                    let head = kv_head * group + member;
-                    let softmax = &row.sums.sums;
-                    let mut out_row = out.slice_mut(s![head, t, ..]);
-                    out_row.iter_mut().zip(softmax.output()).for_each(|(out, x)| *out = x as f32);
-                    log_denominator[[head, t]] = softmax.log_denominator() as f32;
-                    rows.push(RowReport { unobserved, ..row.report });
-                    if let (Some(selection), Some(list)) = (&mut selection, &row.list) {
+                for (member, row) in step.rows.iter().enumerate() {
+                    push_row(&mut output, kv_head * group + member, t, row);
+                    if let Some(report) = output.rows.last_mut() {
+                        report.unobserved = unobserved;
+                    }
+                    if let (Some(selection), Some(list)) = (&mut output.selection, &row.list) {
                         selection.push(&list.indices, &list.probabilities, live.clone());
                     }
                 }
             }
         }
-        Ok(Output { out, log_denominator, rows, selection, timings })
+        Ok(output)
     }
 
     /// Computes one step of every KV head, for queries `[query_heads, head_dim]`.

@@ -6,16 +6,24 @@
 
 mod cache;
 mod cpu;
+mod engine_head;
 mod executor;
 mod head;
+mod head_rows;
 mod input;
 mod layer;
+mod output;
+mod pipelines;
 mod reference;
+mod task_runner;
 mod workers;
 
 pub use cache::store;
 pub use cpu::{Cpu, Level};
+pub use engine_head::EngineHead;
 pub use executor::{Executor, HeadInput, HeadOutput, Indexing, RowOutput, RowSums};
+pub use head_rows::HeadRows;
 pub use layer::{Layer, build_pipelines};
 pub use reference::Reference;
+pub use task_runner::TaskRunner;
 pub use workers::{Pools, Workers};

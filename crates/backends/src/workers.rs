@@ -7,6 +7,8 @@ use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use vattention_core::{Error, Result};
 
+use crate::task_runner::{TaskRunner, map_tasks};
+
 /// Threads that process independent pieces of work.
 #[derive(Clone, Debug)]
 pub enum Workers {
@@ -16,15 +18,18 @@ pub enum Workers {
     Global,
     /// In parallel, on this pool.
     Own(Arc<ThreadPool>),
+    /// In parallel, on threads of the program that embeds the library.
+    Embedder(Arc<dyn TaskRunner>),
 }
 
 impl Workers {
-    /// Number of threads.
-    pub fn threads(&self) -> usize {
+    /// Returns true if the rows of one KV head may be divided among threads. Threads of the
+    /// embedder process whole KV heads.
+    pub(crate) fn split_rows(&self) -> bool {
         match self {
-            Self::Serial => 1,
-            Self::Global => rayon::current_num_threads(),
-            Self::Own(pool) => pool.current_num_threads(),
+            Self::Serial | Self::Embedder(_) => false,
+            Self::Global => rayon::current_num_threads() > 1,
+            Self::Own(pool) => pool.current_num_threads() > 1,
         }
     }
 
@@ -34,6 +39,7 @@ impl Workers {
             Self::Serial => work.into_iter().map(f).collect(),
             Self::Global => work.into_par_iter().map(f).collect(),
             Self::Own(pool) => pool.install(|| work.into_par_iter().map(f).collect()),
+            Self::Embedder(runner) => map_tasks(&**runner, work, f),
         }
     }
 }

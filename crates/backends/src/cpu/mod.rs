@@ -85,6 +85,37 @@ impl Cpu {
         head.pipeline.check_observed(head.step.step)?;
         execute(head, ExecutionOptions::new(fall_back, false, Level::best()), StepMode::Sparse)
     }
+
+    /// Creates the attention of one layer of one sequence like [`Backend::start`], but with these
+    /// workers instead of [`Options::threads`].
+    ///
+    /// # Errors
+    /// Returns the errors of [`Backend::start`].
+    pub fn start_on(
+        &self,
+        workers: Workers,
+        pipeline: &Arc<PipelineConfig>,
+        layer: usize,
+        shape: Shape,
+        options: &Options,
+    ) -> Result<Box<dyn Attention>> {
+        // A dense step would read rows that are freed.
+        let fall_back = if options.free_evicted { FallBack::Never } else { options.fall_back };
+        let by_clock = fall_back == FallBack::ByClock && !pipeline.is_dense();
+        let paces = by_clock.then(|| vec![Pace::default(); shape.kv_heads]);
+        let execution = ExecutionOptions::new(fall_back, workers.split_rows(), self.level);
+        let executor = CpuExecutor { execution, paces };
+        let pipelines = build_pipelines(pipeline, layer, shape, options)?;
+        Ok(Box::new(Layer::new(pipelines, options, workers, executor)?))
+    }
+
+    /// Returns the workers for [`Options::threads`], which sequences of this backend share.
+    ///
+    /// # Errors
+    /// Returns an error if the threads cannot be started.
+    pub fn workers(&self, threads: Option<usize>) -> Result<Workers> {
+        self.pools.workers(self.name(), threads)
+    }
 }
 
 impl Backend for Cpu {
@@ -103,16 +134,7 @@ impl Backend for Cpu {
         shape: Shape,
         options: &Options,
     ) -> Result<Box<dyn Attention>> {
-        let workers = self.pools.workers(self.name(), options.threads)?;
-        let split = workers.threads() > 1;
-        // A dense step would read rows that are freed.
-        let fall_back = if options.free_evicted { FallBack::Never } else { options.fall_back };
-        let by_clock = fall_back == FallBack::ByClock && !pipeline.is_dense();
-        let paces = by_clock.then(|| vec![Pace::default(); shape.kv_heads]);
-        let execution = ExecutionOptions::new(fall_back, split, self.level);
-        let executor = CpuExecutor { execution, paces };
-        let pipelines = build_pipelines(pipeline, layer, shape, options)?;
-        Ok(Box::new(Layer::new(pipelines, options, workers, executor)?))
+        self.start_on(self.workers(options.threads)?, pipeline, layer, shape, options)
     }
 
     /// Computes sequences in parallel, and KV heads within them.
@@ -121,7 +143,7 @@ impl Backend for Cpu {
         batch: Vec<BatchEntry<'_>>,
         threads: Option<usize>,
     ) -> Result<Vec<Result<Output>>> {
-        Ok(self.pools.workers(self.name(), threads)?.map(batch, BatchEntry::attend))
+        Ok(self.workers(threads)?.map(batch, BatchEntry::attend))
     }
 }
 
