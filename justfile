@@ -120,6 +120,11 @@ serve *ARGS:
     cargo build --release -p vattention-cli
     python3 tools/bench_serve.py --json serve.json {{ARGS}}
 
+# Needs Python and a C++ compiler; installs into .venv-serve.
+# Compare an attention node for ggml that calls the C interface with ggml's own attention.
+capi *ARGS:
+    python3 tools/bench_ggml.py {{ARGS}}
+
 # Needs 12 GB of memory; installs into .venv-llm.
 # Measure decode speed of whole models beside candle-transformers, and the parts of a token's time.
 models *ARGS:

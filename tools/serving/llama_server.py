@@ -35,15 +35,18 @@ OPTIONS = [
 ]
 
 
-def install(jobs: int) -> None:
-    """Builds the server for this processor; it needs a C++ compiler, and about ten minutes."""
+def install(jobs: int, target: str = "llama-server") -> None:
+    """Builds the server for this processor; it needs a C++ compiler, and about ten minutes.
+
+    Another target, such as ggml-cpu, takes less.
+    """
     run("virtual environment", sys.executable, "-m", "venv", VENV)
     run("build tools", VENV / "bin" / "pip", "install", "--quiet", *BUILD_TOOLS)
     if not SOURCE.is_dir():
         download(VENV)
     cmake, ninja = VENV / "bin" / "cmake", f"-DCMAKE_MAKE_PROGRAM={VENV / 'bin' / 'ninja'}"
     run("configure llama.cpp", cmake, "-G", "Ninja", ninja, "-S", SOURCE, "-B", BUILD, *OPTIONS)
-    run("build llama-server", cmake, "--build", BUILD, "--target", "llama-server", "-j", str(jobs))
+    run(f"build {target}", cmake, "--build", BUILD, "--target", target, "-j", str(jobs))
 
 
 def run(step: str, *command: str | Path) -> None:
@@ -71,11 +74,15 @@ def download(folder: Path) -> None:
 def build_logits(program: Path) -> None:
     """Builds logits.cpp with the libraries of the server."""
     headers = [f"-I{SOURCE / 'include'}", f"-I{SOURCE / 'ggml' / 'include'}"]
-    names = ["src/libllama", "ggml/src/libggml", "ggml/src/libggml-cpu", "ggml/src/libggml-base"]
-    libraries = [BUILD / f"{name}.a" for name in names]
+    libraries = [BUILD / "src" / "libllama.a", *ggml_libraries()]
     options = ["-fopenmp", "-lpthread", "-ldl", "-o", program]
     code = Path(__file__).parent / "logits.cpp"
     run("build logits.cpp", "c++", "-O1", *headers, code, *libraries, *options)
+
+
+def ggml_libraries() -> list[Path]:
+    """Lists the libraries of ggml, in the order in which a linker needs them."""
+    return [BUILD / "ggml" / "src" / f"lib{name}.a" for name in ["ggml", "ggml-cpu", "ggml-base"]]
 
 
 class LlamaServer:
