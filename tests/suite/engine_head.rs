@@ -144,6 +144,7 @@ fn tokens_are_removed_in_place_or_refused() {
         let (mut long, mut short) = (Pair::new(name), Pair::new(name));
         long.append(TOKENS);
         short.append(PROMPT);
+        assert!(long.engine[0].can_truncate(), "{name}");
         let all = rows(&long.keys, &long.values, 0, TOKENS);
         long.engine[0].truncate(&all, PROMPT).unwrap();
         assert_eq!(long.engine[0].len(), PROMPT);
@@ -157,6 +158,7 @@ fn tokens_are_removed_in_place_or_refused() {
     for name in ["pq-cache", "h2o", "inf-llm"] {
         let mut pair = Pair::new(name);
         pair.append(PROMPT);
+        assert!(!pair.engine[0].can_truncate(), "{name}");
         let all = rows(&pair.keys, &pair.values, 0, PROMPT);
         let error = pair.engine[0].truncate(&all, PROMPT - 1).unwrap_err().to_string();
         assert!(error.contains(&format!("`{name}` cannot remove tokens")), "{error}");

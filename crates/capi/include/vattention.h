@@ -178,8 +178,8 @@ typedef struct {
      */
     float soft_cap;
     /*
-     Logits of learned attention sinks, [query_heads], or NULL. Each adds its exponential to the
-     denominator.
+     Logits of learned attention sinks, `[query_heads]`, or NULL. Each adds its exponential to
+     the denominator.
      */
     const float *sink_logits;
 } va_layer;
@@ -620,7 +620,7 @@ va_status va_attention_new(const char *toml,
  Appends keys [kv_heads, tokens, head_dim], after their rotary embedding, and values [kv_heads,
  tokens, value_dim]. Numbers of the storage type are copied, others are rounded to it.
 
- `classes` [tokens] are the classes of the tokens in the text, 0 (other), 1 (punctuation) or 2
+ `classes` `[tokens]` are the classes of the tokens in the text, 0 (other), 1 (punctuation) or 2
  (special), or NULL; see va_needs.
 
  Errors: VA_ERROR_SHAPE, VA_ERROR_NUMBER with the index of a number that is not finite or cannot
@@ -645,8 +645,8 @@ va_status va_attention_observe(va_attention *attention, const va_array *queries)
 
 /*
  Computes attention for queries [query_heads, queries, head_dim], which are not scaled: one
- decode step each, in order. Query t may read the first visible[t] tokens, at least 1; NULL means
- all tokens.
+ decode step each, in order. Query t may read the first `visible[t]` tokens, at least 1; NULL
+ means all tokens.
 
  Errors: VA_ERROR_SHAPE for queries, limits and the buffers of `output`; VA_ERROR_NUMBER;
  VA_ERROR_INPUT if a prompt was removed and none was observed since. Then nothing has changed,
@@ -716,11 +716,11 @@ va_status va_attention_needs(va_attention *attention, va_needs *needs);
 va_status va_attention_free(va_attention *attention);
 
 /*
- Computes a step of `count` sequences in parallel: va_attention_attend with attentions[i],
- queries[i], visible[i] and outputs[i]. `visible` may be NULL, as may each visible[i]. Results
- equal those of single calls.
+ Computes a step of `count` sequences in parallel: va_attention_attend with `attentions[i]`,
+ `queries[i]`, `visible[i]` and `outputs[i]`. `visible` may be NULL, as may each `visible[i]`.
+ Results equal those of single calls.
 
- `statuses` [count], or NULL, receives the status of each sequence. `workers` process the
+ `statuses` `[count]`, or NULL, receives the status of each sequence. `workers` process the
  sequences; NULL means all cores.
 
  Errors: the errors of va_attention_attend, with the sequence's index in the message. If an
@@ -786,7 +786,7 @@ va_status va_pipeline_observe(va_pipeline *pipeline,
 /*
  Computes attention of one KV head over the engine's pages, which are read in place, on the
  calling thread. Queries [group, queries, head_dim] are not scaled: one decode step each, in
- order. Query t may read the first visible[t] tokens, at least 1; NULL means all tokens.
+ order. Query t may read the first `visible[t]` tokens, at least 1; NULL means all tokens.
  `output` has group query heads. An engine calls it for all KV heads in parallel.
 
  head_dim and value_dim must be multiples of 32. All tokens of `pages` must have been appended.

@@ -7,7 +7,7 @@ use half::{bf16, f16};
 use ndarray::{ArrayView3, ShapeBuilder};
 use vattention::RowsView;
 
-use crate::pointers::{VersionedStruct, check_bytes, check_pointer, read_struct};
+use crate::pointers::{check_bytes, check_pointer, read_struct, versioned_struct};
 use crate::status::CallError;
 
 /// Number type of elements: VA_F32, VA_F16, VA_BF16 or VA_Q8.
@@ -39,10 +39,7 @@ pub struct va_array {
     pub strides: [usize; 3],
 }
 
-// SAFETY: the struct begins with its size, and has numbers and a raw pointer.
-unsafe impl VersionedStruct for va_array {
-    const NAME: &'static str = "va_array";
-}
+versioned_struct!(va_array, strides: [usize; 3]);
 
 /// Borrows an array of floats.
 ///

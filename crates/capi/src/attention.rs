@@ -70,7 +70,7 @@ pub unsafe extern "C" fn va_attention_new(
 /// Appends keys [kv_heads, tokens, head_dim], after their rotary embedding, and values [kv_heads,
 /// tokens, value_dim]. Numbers of the storage type are copied, others are rounded to it.
 ///
-/// `classes` [tokens] are the classes of the tokens in the text, 0 (other), 1 (punctuation) or 2
+/// `classes` `[tokens]` are the classes of the tokens in the text, 0 (other), 1 (punctuation) or 2
 /// (special), or NULL; see va_needs.
 ///
 /// Errors: VA_ERROR_SHAPE, VA_ERROR_NUMBER with the index of a number that is not finite or cannot
@@ -115,8 +115,8 @@ pub unsafe extern "C" fn va_attention_observe(
 }
 
 /// Computes attention for queries [query_heads, queries, head_dim], which are not scaled: one
-/// decode step each, in order. Query t may read the first visible[t] tokens, at least 1; NULL means
-/// all tokens.
+/// decode step each, in order. Query t may read the first `visible[t]` tokens, at least 1; NULL
+/// means all tokens.
 ///
 /// Errors: VA_ERROR_SHAPE for queries, limits and the buffers of `output`; VA_ERROR_NUMBER;
 /// VA_ERROR_INPUT if a prompt was removed and none was observed since. Then nothing has changed,

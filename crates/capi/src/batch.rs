@@ -20,11 +20,11 @@ struct BatchArguments<'a> {
     outputs: &'a [*const va_output],
 }
 
-/// Computes a step of `count` sequences in parallel: va_attention_attend with attentions[i],
-/// queries[i], visible[i] and outputs[i]. `visible` may be NULL, as may each visible[i]. Results
-/// equal those of single calls.
+/// Computes a step of `count` sequences in parallel: va_attention_attend with `attentions[i]`,
+/// `queries[i]`, `visible[i]` and `outputs[i]`. `visible` may be NULL, as may each `visible[i]`.
+/// Results equal those of single calls.
 ///
-/// `statuses` [count], or NULL, receives the status of each sequence. `workers` process the
+/// `statuses` `[count]`, or NULL, receives the status of each sequence. `workers` process the
 /// sequences; NULL means all cores.
 ///
 /// Errors: the errors of va_attention_attend, with the sequence's index in the message. If an

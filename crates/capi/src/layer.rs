@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use vattention::Shape;
 
-use crate::pointers::{VersionedStruct, borrow, read_struct};
+use crate::pointers::{borrow, read_struct, versioned_struct};
 use crate::status::CallError;
 
 /// Dimensions and softmax of one attention layer of the model.
@@ -28,15 +28,12 @@ pub struct va_layer {
     pub scale: f32,
     /// Cap of the logits: a scaled logit becomes soft_cap * tanh(logit / soft_cap). 0 means none.
     pub soft_cap: f32,
-    /// Logits of learned attention sinks, [query_heads], or NULL. Each adds its exponential to the
-    /// denominator.
+    /// Logits of learned attention sinks, `[query_heads]`, or NULL. Each adds its exponential to
+    /// the denominator.
     pub sink_logits: *const f32,
 }
 
-// SAFETY: the struct begins with its size, and has numbers and a raw pointer.
-unsafe impl VersionedStruct for va_layer {
-    const NAME: &'static str = "va_layer";
-}
+versioned_struct!(va_layer, sink_logits: *const f32);
 
 /// A layer in the library's types.
 #[derive(Debug)]

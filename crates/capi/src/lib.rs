@@ -8,7 +8,7 @@
 //! | the library's cache | `va_attention_*`, `va_attend_batch` |
 //! | pages of the engine | `va_pipeline_*`, `va_attend_pages` |
 //!
-//! Handles are numbers in a [table](handles), which C sees as pointers to incomplete types. No call
+//! Handles are numbers in a table, which C sees as pointers to incomplete types. No call
 //! follows such a pointer, so a freed handle is an error and not undefined behaviour. Each call
 //! catches panics, and returns a [status](status::va_status).
 

@@ -2,7 +2,7 @@
 
 use vattention::backends::EngineHead;
 
-use crate::pointers::{VersionedStruct, read_struct};
+use crate::pointers::{read_struct, versioned_struct};
 use crate::status::CallError;
 
 /// Input that a pipeline needs besides keys, values and queries. Each field but `size` is 1 or 0.
@@ -22,10 +22,7 @@ pub struct va_needs {
     pub can_truncate: u32,
 }
 
-// SAFETY: the struct begins with its size, and has numbers.
-unsafe impl VersionedStruct for va_needs {
-    const NAME: &'static str = "va_needs";
-}
+versioned_struct!(va_needs, can_truncate: u32);
 
 /// Writes the needs of a KV head's pipeline.
 ///

@@ -5,7 +5,7 @@ use vattention::{FallBack, Options, Storage};
 
 use crate::array::{VA_BF16, VA_F16, VA_F32, VA_Q8, va_dtype};
 use crate::layer::LayerOfModel;
-use crate::pointers::{VersionedStruct, read_struct};
+use crate::pointers::{read_struct, versioned_struct};
 use crate::status::CallError;
 use crate::workers::{va_workers, workers_from};
 
@@ -47,10 +47,7 @@ pub struct va_options {
     pub workers: *const va_workers,
 }
 
-// SAFETY: the struct begins with its size, and has numbers and a raw pointer.
-unsafe impl VersionedStruct for va_options {
-    const NAME: &'static str = "va_options";
-}
+versioned_struct!(va_options, workers: *const va_workers);
 
 /// Options of a sequence in the library's types, for a layer. A null pointer means the defaults.
 ///

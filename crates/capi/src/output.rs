@@ -4,7 +4,7 @@ use std::ptr;
 
 use vattention::Output;
 
-use crate::pointers::{VersionedStruct, check_bytes, check_pointer, read_struct};
+use crate::pointers::{check_bytes, check_pointer, read_struct, versioned_struct};
 use crate::report::va_report;
 use crate::status::{CallError, va_status};
 
@@ -31,10 +31,7 @@ pub struct va_output {
     pub reports_len: usize,
 }
 
-// SAFETY: the struct begins with its size, and has numbers and raw pointers.
-unsafe impl VersionedStruct for va_output {
-    const NAME: &'static str = "va_output";
-}
+versioned_struct!(va_output, reports_len: usize);
 
 /// Size of reports in the first version of the header.
 const FIRST_REPORT_SIZE: usize = size_of::<va_report>();

@@ -8,7 +8,7 @@ use vattention::backends::HeadRows;
 use vattention::engine::{Element, PageLayout, Tokens};
 
 use crate::array::{VA_BF16, VA_F16, VA_F32, VA_Q8, va_dtype};
-use crate::pointers::{VersionedStruct, borrow, read_struct};
+use crate::pointers::{borrow, read_struct, versioned_struct};
 use crate::status::CallError;
 
 /// Number of bytes of the scale of a row of VA_Q8.
@@ -39,10 +39,7 @@ pub struct va_rows {
     pub scale_offset: usize,
 }
 
-// SAFETY: the struct begins with its size, and has numbers and a raw pointer.
-unsafe impl VersionedStruct for va_rows {
-    const NAME: &'static str = "va_rows";
-}
+versioned_struct!(va_rows, scale_offset: usize);
 
 /// Keys and values of one KV head of one sequence, borrowed from the engine's pool during a call.
 /// Rows of these tokens must not be written meanwhile.
@@ -65,10 +62,7 @@ pub struct va_pages {
     pub tokens: usize,
 }
 
-// SAFETY: the struct begins with its size, and has numbers and raw pointers.
-unsafe impl VersionedStruct for va_pages {
-    const NAME: &'static str = "va_pages";
-}
+versioned_struct!(va_pages, tokens: usize);
 
 /// Borrows the rows of a KV head.
 ///

@@ -121,7 +121,7 @@ pub unsafe extern "C" fn va_pipeline_observe(
 
 /// Computes attention of one KV head over the engine's pages, which are read in place, on the
 /// calling thread. Queries [group, queries, head_dim] are not scaled: one decode step each, in
-/// order. Query t may read the first visible[t] tokens, at least 1; NULL means all tokens.
+/// order. Query t may read the first `visible[t]` tokens, at least 1; NULL means all tokens.
 /// `output` has group query heads. An engine calls it for all KV heads in parallel.
 ///
 /// head_dim and value_dim must be multiples of 32. All tokens of `pages` must have been appended.

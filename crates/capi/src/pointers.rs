@@ -22,6 +22,26 @@ pub(crate) unsafe trait VersionedStruct: Copy {
     const FIRST_SIZE: usize = size_of::<Self>();
 }
 
+/// Implements [`VersionedStruct`] for a struct of numbers, raw pointers and optional functions, and
+/// checks its first and its last field.
+macro_rules! versioned_struct {
+    ($name:ident, $last:ident: $last_type:ty) => {
+        const _: () = {
+            assert!(std::mem::offset_of!($name, size) == 0);
+            let end = std::mem::offset_of!($name, $last) + size_of::<$last_type>();
+            assert!(end == size_of::<$name>(), "padding at the end");
+        };
+
+        // SAFETY: the first field and the end are checked; zero bytes, and all that C can write,
+        // are numbers, raw pointers and optional functions.
+        unsafe impl $crate::pointers::VersionedStruct for $name {
+            const NAME: &'static str = stringify!($name);
+        }
+    };
+}
+
+pub(crate) use versioned_struct;
+
 /// Reads a struct that was compiled with this or with another version of the header.
 ///
 /// # Safety

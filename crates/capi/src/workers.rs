@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError, RwLock};
 
 use vattention::backends::{Cpu, TaskRunner, Workers};
 
-use crate::pointers::{VersionedStruct, read_struct};
+use crate::pointers::{read_struct, versioned_struct};
 use crate::status::CallError;
 
 /// A task that an engine's thread calls with `data` and an index.
@@ -43,10 +43,7 @@ pub struct va_workers {
     pub context: *mut c_void,
 }
 
-// SAFETY: the struct begins with its size, and has numbers, a raw pointer and an optional function.
-unsafe impl VersionedStruct for va_workers {
-    const NAME: &'static str = "va_workers";
-}
+versioned_struct!(va_workers, context: *mut c_void);
 
 /// The backend of all handles, which share its threads.
 pub(crate) static CPU: LazyLock<Cpu> = LazyLock::new(Cpu::default);

@@ -94,6 +94,17 @@ impl Toolchain {
     }
 }
 
+/// Compiles a text in C, if there is a compiler.
+pub(crate) fn check_syntax(text: &str) {
+    let Some(compiler) = or_skip(find("CC", "cc"), REQUIRE) else { return };
+    let temporary = tempfile::tempdir().unwrap();
+    let source = temporary.path().join("source.c");
+    std::fs::write(&source, text).unwrap();
+    let mut command = Command::new(compiler);
+    command.args(["-std=c99", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I"]);
+    run(command.arg(folder().join("include")).arg(source));
+}
+
 /// Name of a compiler in the environment, or its usual name, if it is installed.
 fn find(variable: &str, usual: &str) -> Result<OsString, String> {
     let name = std::env::var_os(variable).unwrap_or_else(|| usual.into());

@@ -6,7 +6,7 @@ use vattention::config::Loader;
 use vattention::{Attention, Backend, Options, Output, Shape};
 use vattention_capi::report::va_report;
 
-use crate::compiler::{Linked, Toolchain};
+use crate::compiler::{Linked, Toolchain, check_syntax, folder};
 
 /// The examples, misuse and results share one installation, which takes seconds.
 #[test]
@@ -25,6 +25,45 @@ fn programs_in_c_and_cpp_run() {
         let found: Vec<Line> = printed.lines().map(parse).collect();
         assert_eq!(found, compute(&toml), "{pipeline}");
     }
+}
+
+/// Functions with the code of docs/embedding.md, which only have to compile.
+const DOCS: &str = r"
+#include <stddef.h>
+#include <vattention.h>
+
+void check(va_status status);
+
+void use_cache(size_t layer, size_t prompt, const void *prompt_keys, va_array values,
+               va_array last_queries, float *out, va_report *reports, va_array key, va_array value,
+               va_array query);
+void use_pages(va_layer shape, size_t kv_head, va_options options, va_pipeline *head,
+               const void *pool, size_t pool_elements, size_t kv_heads, const uint32_t *table,
+               size_t table_len, size_t tokens, va_array last_queries, va_array query,
+               va_output output);
+
+void use_cache(size_t layer, size_t prompt, const void *prompt_keys, va_array values,
+               va_array last_queries, float *out, va_report *reports, va_array key, va_array value,
+               va_array query) {
+CACHE
+}
+
+void use_pages(va_layer shape, size_t kv_head, va_options options, va_pipeline *head,
+               const void *pool, size_t pool_elements, size_t kv_heads, const uint32_t *table,
+               size_t table_len, size_t tokens, va_array last_queries, va_array query,
+               va_output output) {
+PAGES
+}
+";
+
+#[test]
+fn the_code_of_the_docs_compiles() {
+    let page = std::fs::read_to_string(folder().join("../../docs/embedding.md")).unwrap();
+    let mut blocks = page.split("```c\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let text = DOCS.replace("CACHE", blocks.next().unwrap());
+    let text = text.replace("PAGES", blocks.next().unwrap());
+    assert!(blocks.next().is_none(), "a block of C that is not compiled");
+    check_syntax(&text);
 }
 
 const SHAPE: Shape = Shape { query_heads: 4, kv_heads: 2, head_dim: 32, value_dim: 64 };
