@@ -1,5 +1,7 @@
 //! Interface for engines with their own cache or kernels: a [`Pipeline`] for each KV head.
 //!
+//! [`EngineHead`](crate::backends::EngineHead) computes the steps of one KV head over rows in the
+//! engine's memory. The parts of which it consists are here, for engines that need them singly.
 //! [`Cpu::execute_step`](crate::backends::Cpu::execute_step) computes a [`Step`] with the kernels
 //! of the `cpu` backend, over rows in the engine's memory. [`Pipeline::read`] returns the tokens
 //! that the query heads of a [`Step`] read. [`Pipeline::sample`] reads them through an

@@ -1,7 +1,8 @@
 //! C interface of vattention.
 //!
-//! The header `include/vattention.h` is generated from this crate, and a test compares the two. An
-//! engine has two ways to use the library:
+//! The header `include/vattention.h` is generated from this crate, and a test compares the two.
+//! `VATTENTION_UPDATE_HEADER=1 cargo test -p vattention-capi header` writes it. An engine has two
+//! ways to use the library:
 //!
 //! | keys and values are in | functions |
 //! |---|---|
