@@ -124,6 +124,13 @@ void run() {
         const va_report &report = together[i].reports[0];
         std::printf("sequence %zu: read %zu of %zu tokens\n", i, report.read, report.visible);
     }
+
+    // Results do not depend on the threads.
+    check(va_attention_new("extends = 'priority'", &layer, nullptr, &handle));
+    const attention_ptr other(handle);
+    check(va_attention_append(handle, &keys.array, &values.array, nullptr));
+    check(va_attention_attend(handle, &query.array, nullptr, &single[0].output));
+    if (single[0].out != together[0].out) throw std::runtime_error("threads change results");
     if (threads.tasks < sequences) throw std::runtime_error("the engine's threads did not run");
 }
 

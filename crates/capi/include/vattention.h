@@ -691,7 +691,7 @@ va_status va_attention_len(va_attention *attention, size_t *tokens);
 
 /*
  Writes the size in bytes of keys and values, of which forks count shared ones too, and of the
- indexes. Either pointer may be NULL.
+ indexes.
 
  Thread safety: any thread; another call with the handle meanwhile returns VA_ERROR_BUSY.
  */

@@ -14,7 +14,7 @@ use crate::layer::{read_layer, va_layer};
 use crate::needs::{va_needs, write_needs};
 use crate::options::{read_options, va_options};
 use crate::output::{OutputBuffers, va_output};
-use crate::pointers::{check_pointer, write_if_wanted};
+use crate::pointers::{check_pointer, write_value};
 use crate::status::va_status;
 use crate::toml_text::read_pipeline;
 use crate::workers::CPU;
@@ -202,14 +202,13 @@ pub unsafe extern "C" fn va_attention_len(
 ) -> va_status {
     run_call(|| {
         let len = ATTENTIONS.with(attention, |object| Ok(object.attention.len()))?;
-        check_pointer(tokens, "tokens")?;
         // SAFETY: the caller vouches for the pointer.
-        unsafe { write_if_wanted(tokens, len, "tokens") }
+        unsafe { write_value(tokens, len, "tokens") }
     })
 }
 
 /// Writes the size in bytes of keys and values, of which forks count shared ones too, and of the
-/// indexes. Either pointer may be NULL.
+/// indexes.
 ///
 /// Thread safety: any thread; another call with the handle meanwhile returns VA_ERROR_BUSY.
 #[unsafe(no_mangle)]
@@ -224,8 +223,8 @@ pub unsafe extern "C" fn va_attention_bytes(
         })?;
         // SAFETY: the caller vouches for the pointers.
         unsafe {
-            write_if_wanted(rows, held, "rows")?;
-            write_if_wanted(indexes, indexed, "indexes")
+            write_value(rows, held, "rows")?;
+            write_value(indexes, indexed, "indexes")
         }
     })
 }

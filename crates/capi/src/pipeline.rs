@@ -15,7 +15,7 @@ use crate::needs::{va_needs, write_needs};
 use crate::options::{read_options, va_options};
 use crate::output::{OutputBuffers, va_output};
 use crate::pages::{borrow_pages, va_pages};
-use crate::pointers::{check_pointer, write_if_wanted};
+use crate::pointers::{check_pointer, write_value};
 use crate::status::va_status;
 use crate::toml_text::read_pipeline;
 
@@ -221,9 +221,8 @@ pub unsafe extern "C" fn va_pipeline_len(
 ) -> va_status {
     run_call(|| {
         let len = PIPELINES.with(pipeline, |PagedSequence { head, .. }| Ok(head.len()))?;
-        check_pointer(tokens, "tokens")?;
         // SAFETY: the caller vouches for the pointer.
-        unsafe { write_if_wanted(tokens, len, "tokens") }
+        unsafe { write_value(tokens, len, "tokens") }
     })
 }
 
@@ -238,9 +237,8 @@ pub unsafe extern "C" fn va_pipeline_bytes(
     run_call(|| {
         let bytes =
             PIPELINES.with(pipeline, |PagedSequence { head, .. }| Ok(head.index_bytes()))?;
-        check_pointer(indexes, "indexes")?;
         // SAFETY: the caller vouches for the pointer.
-        unsafe { write_if_wanted(indexes, bytes, "indexes") }
+        unsafe { write_value(indexes, bytes, "indexes") }
     })
 }
 

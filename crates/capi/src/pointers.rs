@@ -139,18 +139,11 @@ pub(crate) unsafe fn borrow_text<'a>(
     text.to_str().map_err(refuse)
 }
 
-/// Writes a value that a call returns. A null pointer is ignored.
+/// Writes a value that a call returns.
 ///
 /// # Safety
 /// A pointer that is aligned and not null is valid for a write.
-pub(crate) unsafe fn write_if_wanted<T>(
-    to: *mut T,
-    value: T,
-    argument: &str,
-) -> Result<(), CallError> {
-    if to.is_null() {
-        return Ok(());
-    }
+pub(crate) unsafe fn write_value<T>(to: *mut T, value: T, argument: &str) -> Result<(), CallError> {
     check_pointer(to, argument)?;
     // SAFETY: the pointer is aligned, and the caller vouches for it.
     unsafe { to.write(value) };
