@@ -28,7 +28,7 @@ const STEPS: usize = 4;
 /// Number of elements of a row.
 const ROW: usize = SHAPE.head_dim + SHAPE.value_dim;
 /// Layout of the pool's pages.
-const PAGE: PageLayout = PageLayout { rows: 64, stride: 64 * ROW };
+const PAGE: PageLayout = PageLayout { rows: 64, stride: 64 * ROW, row_stride: ROW };
 
 /// Pipeline that reads the first and the last tokens, the tokens with the largest logits, and a
 /// sample of the size that the promise needs.

@@ -136,7 +136,7 @@ impl<E: PageElement> Pages<E> {
         zeros: usize,
     ) -> Tokens<'a> {
         let (first, dim) = (head * self.dim, self.heads * self.dim);
-        let page = PageLayout { rows: self.rows, stride: self.stride() };
+        let page = PageLayout { rows: self.rows, stride: self.stride(), row_stride: dim };
         let all = match &self.pool {
             Some((pool, table)) => Tokens::paged(pool, table, page, len, dim).unwrap(),
             None => Tokens::blocks(slices, self.rows, len, dim),

@@ -140,8 +140,9 @@ impl<'a> SequencePages<'a> {
         // SAFETY: the caller vouches for the pool.
         let pool = unsafe { borrow(rows.pool.cast::<T>(), rows.elements, argument) }?;
         let pool = pool.get(place.first..).unwrap_or_default();
-        let page = PageLayout { rows: self.page_tokens, stride: rows.page_stride };
-        let all = Tokens::paged(pool, self.table, page, self.len, rows.row_stride);
+        let va_rows { page_stride, row_stride, .. } = *rows;
+        let page = PageLayout { rows: self.page_tokens, stride: page_stride, row_stride };
+        let all = Tokens::paged(pool, self.table, page, self.len, row_stride);
         let all = all.map_err(|error| CallError::shape(format!("{argument}: {error}")))?;
         Ok(all.columns(place.column..place.column + place.dim))
     }

@@ -81,13 +81,13 @@ impl<'a> Tokens<'a> {
 
     /// Borrows `len` rows of `dim` elements from pages of a pool, as serving systems store them.
     ///
-    /// Row `t` is row `t % rows` of page `table[t / rows]`, and page `p` begins at element
-    /// `p · stride` of the pool. If there are other elements between the rows, take
-    /// [columns](Self::columns) of wider rows. O(len / rows), without an allocation.
+    /// Row `t` is row `t % rows` of page `table[t / rows]`. Page `p` begins at element `p · stride`
+    /// of the pool, and row `r` of a page at element `r · row_stride` of the page. O(len / rows),
+    /// without an allocation.
     ///
     /// # Errors
-    /// Returns [`Error::Shape`] if a page has no rows or is longer than the stride, if the table is
-    /// too short, or if one of its pages is not in the pool.
+    /// Returns [`Error::Shape`] if a page has no rows, if rows or pages are longer than their
+    /// strides, if the table is too short, or if one of its pages is not in the pool.
     pub fn paged<T: Element>(
         pool: &'a [T],
         table: &'a [u32],
@@ -95,12 +95,16 @@ impl<'a> Tokens<'a> {
         len: usize,
         dim: usize,
     ) -> Result<Self> {
-        let PageLayout { rows, stride } = page;
+        let PageLayout { rows, stride, row_stride } = page;
         let per_block = NonZeroUsize::new(rows)
             .ok_or_else(|| Error::shape("rows of a page", "at least 1", rows))?;
-        let size = rows.saturating_mul(dim);
-        if stride < size {
-            let expected = format!("at least {size} ({rows} rows of {dim} elements)");
+        if row_stride < dim {
+            return Err(Error::shape("stride of rows", format!("at least {dim}"), row_stride));
+        }
+        // Nothing need follow the last row.
+        let extent = |rows: usize| (rows - 1).saturating_mul(row_stride).saturating_add(dim);
+        if stride < extent(rows) {
+            let expected = format!("at least {} (the elements of {rows} rows)", extent(rows));
             return Err(Error::shape("stride of pages", expected, stride));
         }
         let pages = len.div_ceil(rows);
@@ -109,14 +113,14 @@ impl<'a> Tokens<'a> {
             return Err(Error::shape("block table", expected, table.len()));
         }
         for (place, &page) in table[..pages].iter().enumerate() {
-            let held = rows.min(len - place * rows) * dim;
+            let held = extent(rows.min(len - place * rows));
             let end = (page as usize).saturating_mul(stride).saturating_add(held);
             if end > pool.len() {
                 let expected = format!("a page within the pool's {} elements", pool.len());
                 return Err(Error::shape(format!("block table[{place}]"), expected, page));
             }
         }
-        let layout = BlockLayout::new(len, dim, dim, per_block);
+        let layout = BlockLayout::new(len, dim, row_stride, per_block);
         Ok(Self { rows: T::rows(Blocks::Paged { pool, table, stride }), layout })
     }
 

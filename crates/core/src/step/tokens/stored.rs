@@ -72,6 +72,8 @@ pub struct PageLayout {
     pub rows: usize,
     /// Number of elements from page to page of the pool, at least the number of elements of a page.
     pub stride: usize,
+    /// Number of elements from row to row of a page, at least the number of elements of a row.
+    pub row_stride: usize,
 }
 
 /// Layout of rows in their blocks: row `t` is row `(first + t) mod per_block` of block

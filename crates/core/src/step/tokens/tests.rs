@@ -40,16 +40,23 @@ fn to_integers(framed: &[f32], stride: usize) -> (Vec<i8>, Vec<f32>) {
 #[test]
 fn pages_outside_the_pool_are_refused() {
     let pool = [0.0_f32; 24];
-    let paged = |table: &[u32], rows, stride, len| {
-        let tokens = Tokens::paged(&pool, table, PageLayout { rows, stride }, len, 3);
+    let strided = |table: &[u32], rows, stride, row_stride, len| {
+        let page = PageLayout { rows, stride, row_stride };
+        let tokens = Tokens::paged(&pool, table, page, len, 3);
         tokens.map_or_else(|error| error.to_string(), |tokens| tokens.len().to_string())
     };
+    let paged = |table: &[u32], rows, stride, len| strided(table, rows, stride, 3, len);
     assert_eq!(paged(&[3, 0], 2, 6, 4), "4");
+    assert_eq!(strided(&[2], 2, 9, 3, 2), "2", "the last row ends with the pool");
+    assert_eq!(strided(&[1], 2, 13, 8, 2), "2", "nothing follows the last row");
     assert_eq!(paged(&[3, 99], 2, 6, 2), "2", "pages beyond the last row are not read");
     assert_eq!(paged(&[], 2, 6, 0), "0");
     for (message, part) in [
         (paged(&[0], 0, 6, 2), "rows of a page"),
         (paged(&[0], 2, 5, 2), "stride of pages: expected at least 6"),
+        (strided(&[0], 2, 6, 2, 2), "stride of rows: expected at least 3"),
+        (strided(&[0], 2, 10, 8, 2), "stride of pages: expected at least 11"),
+        (strided(&[1], 2, 14, 8, 2), "block table[0]: expected a page within the pool's 24"),
         (paged(&[0], 2, 6, 4), "block table: expected at least 2 pages"),
         (paged(&[0, 4], 2, 6, 4), "block table[1]: expected a page within the pool's 24 elements"),
         (paged(&[0, u32::MAX], 2, usize::MAX, 4), "block table[1]"),
@@ -84,13 +91,17 @@ proptest! {
         let half_blocks: Vec<&[f16]> = half.chunks(per_block * dim).collect();
         let brain_blocks: Vec<&[bf16]> = brain.chunks(per_block * stride).collect();
         let (all, columns) = (before + len, left..left + dim);
-        let page = PageLayout { rows: per_block, stride: per_block * stride + 3 };
+        let page =
+            PageLayout { rows: per_block, stride: per_block * stride + 3, row_stride: stride };
         let (pool, table) = build_pool(&brain, per_block * stride, page.stride, bf16::NAN);
         let paged = Tokens::paged(&pool, &table, page, all, stride).unwrap();
+        let inner = &pool[left.min(pool.len())..];
+        let narrow = Tokens::paged(inner, &table, page, all, dim).unwrap();
         let ((integers, scales), place) = (to_integers(&wide, stride), stride);
         let stride = stride + SCALE_BYTES;
         let integer_blocks: Vec<&[i8]> = integers.chunks(per_block * stride).collect();
-        let page = PageLayout { rows: per_block, stride: per_block * stride + 5 };
+        let page =
+            PageLayout { rows: per_block, stride: per_block * stride + 5, row_stride: stride };
         let (integer_pool, integer_table) =
             build_pool(&integers, per_block * stride, page.stride, i8::MIN);
         let paged_integers =
@@ -101,6 +112,7 @@ proptest! {
             Tokens::new(&brain, all, place).range(before..all).columns(columns.clone()),
             Tokens::blocks(&half_blocks, per_block, len, dim),
             paged.columns(columns.clone()).range(before..all),
+            narrow.range(before..all),
             Tokens::blocks(&brain_blocks, per_block, all, place)
                 .columns(columns.clone())
                 .range(before..all),
