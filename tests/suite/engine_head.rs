@@ -167,8 +167,10 @@ fn tokens_are_removed_in_place_or_refused() {
     prompted.append(PROMPT);
     prompted.observe();
     let all = rows(&prompted.keys, &prompted.values, 0, PROMPT);
+    let checked = prompted.engine[0].check_truncate(&all, PROMPT - 1).unwrap_err().to_string();
     let error = prompted.engine[0].truncate(&all, PROMPT - 1).unwrap_err().to_string();
     assert!(error.contains("since the last observed prompt"), "{error}");
+    assert_eq!(checked, error);
 }
 
 /// Misuse is an error that names the argument, and changes nothing.
@@ -181,7 +183,10 @@ fn wrong_rows_and_queries_are_errors() {
     let queries = normal((SHAPE.group(), 1, SHAPE.head_dim), 4);
     let head = &mut pair.engine[0];
     let mut message = |rows: &HeadRows<'_>, queries: &Array3<f32>| {
-        head.attend(rows, queries.view(), None).unwrap_err().to_string()
+        let checked = head.check_attend(rows, queries.view(), None).unwrap_err().to_string();
+        let attended = head.attend(rows, queries.view(), None).unwrap_err().to_string();
+        assert_eq!(checked, attended);
+        attended
     };
     let narrow = HeadRows { keys: rows(PROMPT).values, ..rows(PROMPT) };
     let fewer = HeadRows { values: rows(PROMPT - 1).values, ..rows(PROMPT) };
@@ -198,6 +203,13 @@ fn wrong_rows_and_queries_are_errors() {
     }
     let error = head.append(&rows(PROMPT - 1), None).unwrap_err().to_string();
     assert!(error.contains("at least 1000"), "{error}");
+    let checked = head.check_append(&rows(PROMPT - 1), None).unwrap_err().to_string();
+    assert_eq!(checked, error);
+    let many = normal((SHAPE.group(), PROMPT + 1, SHAPE.head_dim), 5);
+    let error = head.observe(&rows(PROMPT), many.view()).unwrap_err().to_string();
+    assert!(error.contains("at most 1000"), "{error}");
+    let checked = head.check_observe(&rows(PROMPT), many.view()).unwrap_err().to_string();
+    assert_eq!(checked, error);
     let mut broken = keys.clone();
     broken[[0, PROMPT, 7]] = f32::NAN;
     let broken = self::rows(&broken, &values, 0, PROMPT + 1);

@@ -1,17 +1,19 @@
 //! One KV head of a sequence whose keys and values an engine stores.
 
+mod checks;
+
 use std::sync::Arc;
 
-use ndarray::{Array3, ArrayView3, s};
+use ndarray::{ArrayView3, s};
 use vattention_core::{
     Error, FallBack, NewTokens, Options, Output, Pipeline, PipelineConfig, Result, Shape, Site,
-    Step, TokenClass, plugin::PromptQueries, step::MAX_MAGNITUDE,
+    Step, TokenClass, plugin::PromptQueries,
 };
 
 use crate::cpu::Cpu;
 use crate::executor::{HeadInput, HeadOutput};
 use crate::head_rows::HeadRows;
-use crate::input::{check_classes, check_numbers, check_rows, check_shape, limits};
+use crate::input::limits;
 use crate::output::{empty_output, push_row};
 use crate::pipelines::{GroupSoftmax, build_pipeline, check_softmax};
 
@@ -88,15 +90,8 @@ impl EngineHead {
     /// Returns an error for a wrong shape, a number that is not finite or too large, missing
     /// classes, and fewer tokens than before; then nothing has changed.
     pub fn append(&mut self, rows: &HeadRows<'_>, classes: Option<&[TokenClass]>) -> Result<()> {
-        self.check_not_lost()?;
+        self.check_append(rows, classes)?;
         let (first, len) = (self.tokens, rows.keys.len());
-        rows.check(self.shape())?;
-        if len < first {
-            return Err(Error::shape("tokens", format!("at least {first}, those appended"), len));
-        }
-        check_classes(self.pipeline.needs_classes(), classes, len - first)?;
-        check_rows("keys", &rows.keys, first)?;
-        check_rows("values", &rows.values, first)?;
         if len == first {
             return Ok(());
         }
@@ -115,12 +110,7 @@ impl EngineHead {
     /// # Errors
     /// Returns an error for a wrong shape or a number that is not finite; then nothing has changed.
     pub fn observe(&mut self, rows: &HeadRows<'_>, queries: ArrayView3<'_, f32>) -> Result<()> {
-        let scaled = self.scaled(&queries)?;
-        self.check_appended(rows)?;
-        if scaled.dim().1 > self.tokens {
-            let expected = format!("at most {} (the tokens appended)", self.tokens);
-            return Err(Error::shape("prompt queries", expected, scaled.dim().1));
-        }
+        let scaled = self.scaled_prompt(rows, &queries)?;
         let site = *self.pipeline.site();
         let (queries, form) = (scaled.view(), self.softmax.form());
         let HeadRows { keys, values } = *rows;
@@ -201,18 +191,7 @@ impl EngineHead {
     /// tokens, and an error if there are fewer tokens, or if a prompt that was observed ends later;
     /// then nothing has changed.
     pub fn truncate(&mut self, rows: &HeadRows<'_>, tokens: usize) -> Result<()> {
-        self.check_not_lost()?;
-        rows.check(self.shape())?;
-        self.pipeline.check_rewindable()?;
-        let (least, most) = (self.prompt_end, self.tokens);
-        if tokens < least || tokens > most {
-            let expected = format!("{least} to {most} (since the last observed prompt)");
-            return Err(Error::shape("tokens to keep", expected, tokens));
-        }
-        if rows.keys.len() < tokens {
-            let expected = format!("at least {tokens}, those to keep");
-            return Err(Error::shape("keys", expected, rows.keys.len()));
-        }
+        self.check_truncate(rows, tokens)?;
         let first_sizes = self.pipeline.first_sizes();
         self.lost = true;
         let rewound = self.pipeline.rewind(tokens, &first_sizes);
@@ -262,30 +241,5 @@ impl EngineHead {
     /// Returns true if selectors and sampler can [remove](Self::truncate) tokens.
     pub fn can_truncate(&self) -> bool {
         self.pipeline.check_rewindable().is_ok()
-    }
-
-    fn check_not_lost(&self) -> Result<()> {
-        if self.lost { Err(Error::Lost) } else { Ok(()) }
-    }
-
-    /// Checks that rows are those of the tokens that the selectors have indexed.
-    fn check_appended(&self, rows: &HeadRows<'_>) -> Result<()> {
-        rows.check(self.shape())?;
-        if rows.keys.len() != self.tokens {
-            let expected = format!("{}, those appended", self.tokens);
-            return Err(Error::shape("tokens", expected, rows.keys.len()));
-        }
-        Ok(())
-    }
-
-    /// Checks queries `[group, queries, head_dim]` and multiplies them by the scale.
-    fn scaled(&self, queries: &ArrayView3<'_, f32>) -> Result<Array3<f32>> {
-        self.check_not_lost()?;
-        let shape = self.pipeline.site().shape;
-        check_shape("queries", queries.shape(), shape.group(), shape.head_dim)?;
-        check_numbers("queries", (*queries).into(), f32::MAX)?;
-        let scaled = queries.mapv(|q| q * self.scale);
-        check_numbers("scaled queries", scaled.view().into(), MAX_MAGNITUDE)?;
-        Ok(scaled)
     }
 }

@@ -2,6 +2,7 @@
 
 use vattention_core::{Error, Result, Shape, Tokens};
 
+use crate::cpu::CHUNK;
 use crate::input::check_lengths;
 
 /// Keys and values of one KV head, borrowed from the engine.
@@ -14,6 +15,9 @@ pub struct HeadRows<'a> {
 }
 
 impl HeadRows<'_> {
+    /// Number of which the dimensions of rows without padding are multiples.
+    pub const DIM_MULTIPLE: usize = CHUNK;
+
     /// Checks the dimensions of the rows, and that there is a value for each key.
     pub(crate) fn check(&self, shape: Shape) -> Result<()> {
         let Shape { head_dim, value_dim, .. } = shape;

@@ -3,7 +3,7 @@
 use half::f16;
 use ndarray::{ArrayView1, ArrayView3};
 use vattention_core::{
-    Error, Result, RowsView, Storage, TokenClass, Tokens,
+    Error, Result, RowsView, TokenClass, Tokens,
     step::{Element, MAX_MAGNITUDE},
 };
 
@@ -67,15 +67,6 @@ pub(crate) fn check_rows(tensor: &'static str, rows: &Tokens<'_>, first: usize) 
         }
     }
     Ok(())
-}
-
-/// Largest magnitude that can be stored.
-pub(crate) fn largest(storage: Storage) -> f32 {
-    match storage {
-        // A scale of 8-bit integers is below the largest number of its row.
-        Storage::F32 | Storage::Bf16 | Storage::Q8 => MAX_MAGNITUDE,
-        Storage::F16 => f16::MAX.to_f32(),
-    }
 }
 
 /// Checks that the numbers of keys and values are equal, and that a sequence of `held` tokens has

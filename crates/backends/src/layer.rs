@@ -19,7 +19,7 @@ use vattention_core::{
 use crate::cache::{Cache, CacheView, Room};
 use crate::executor::{Executor, HeadOutput, Indexing};
 use crate::head::{GroupQuery, LayerHead};
-use crate::input::{check_classes, check_lengths, check_numbers, check_shape, largest, limits};
+use crate::input::{check_classes, check_lengths, check_numbers, check_shape, limits};
 use crate::output::{empty_output, push_row};
 use crate::pipelines::{GroupSoftmax, build_pipeline, check_softmax};
 use crate::workers::Workers;
@@ -263,8 +263,8 @@ impl<X: Executor> Attention for Layer<X> {
         check_shape("values", values.shape(), kv_heads, value_dim)?;
         check_lengths(keys.shape()[1], values.shape()[1], self.len())?;
         check_classes(self.heads[0].pipeline.needs_classes(), classes, keys.shape()[1])?;
-        check_numbers("keys", keys, largest(self.storage))?;
-        check_numbers("values", values, largest(self.storage))?;
+        check_numbers("keys", keys, self.storage.largest())?;
+        check_numbers("values", values, self.storage.largest())?;
         let (first, new) = (self.len(), keys.shape()[1]);
         // Everything that can fail happens before anything is written.
         let rooms: Vec<Room> =

@@ -6,13 +6,14 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use half::f16;
 use ndarray::{Array2, Array3, ArrayView3};
 
 use crate::{
     Result,
     engine::{AttentionState, KeyValueRows, Selection, SequencePoint},
     pipeline::{PipelineConfig, RowReport},
-    step::{RowsView, SCALE_BYTES, Shape, SoftmaxForm, TokenClass},
+    step::{MAX_MAGNITUDE, RowsView, SCALE_BYTES, Shape, SoftmaxForm, TokenClass},
 };
 
 /// An implementation of attention that owns KV caches and runs pipelines.
@@ -382,6 +383,15 @@ impl Storage {
 
     /// Types of which each number is stored by itself, without a scale of its row.
     pub const FLOATS: [Self; 3] = [Self::F32, Self::F16, Self::Bf16];
+
+    /// Largest magnitude that can be stored.
+    pub fn largest(self) -> f32 {
+        match self {
+            // A scale of 8-bit integers is below the largest number of its row.
+            Self::F32 | Self::Bf16 | Self::Q8 => MAX_MAGNITUDE,
+            Self::F16 => f16::MAX.to_f32(),
+        }
+    }
 
     /// Size of a number in bytes, without the scale of its row.
     pub const fn number_bytes(self) -> usize {
