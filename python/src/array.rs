@@ -1,11 +1,13 @@
 //! Arrays from Python: any object that supports DLPack, or that numpy converts to an array.
 
-use dlpark::DlpackElement;
 use dlpark::ffi::{DLDataType, DLDataTypeCode, DLDevice, DLDeviceType};
 use dlpark::python::consumer::{ImportRequest, ImportedDlpack};
 use dlpark::tensor::TensorRef;
+use dlpark::{DlpackElement, DlpackFlags};
 use half::{bf16, f16};
-use numpy::ndarray::{ArrayView, Axis, CowArray, Dimension, IntoDimension, IxDyn, ShapeBuilder};
+use numpy::ndarray::{
+    Array, ArrayView, Axis, CowArray, Dimension, IntoDimension, IxDyn, ShapeBuilder,
+};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use vattention::RowsView;
@@ -42,9 +44,7 @@ impl InputArray {
 
     /// Returns the array as it is stored; `shape` describes the expected shape.
     pub(crate) fn rows<D: Dimension>(&self, shape: &str) -> PyResult<RowsView<'_, D>> {
-        let name = self.name;
-        let tensor = self.tensor.validate().map_err(|error| invalid(name, error))?;
-        check_device(name, tensor.device())?;
+        let (name, tensor) = (self.name, self.tensor()?);
         match tensor.dtype() {
             dtype if dtype.is::<f32>() => view::<f32, D>(name, &tensor, shape).map(RowsView::F32),
             dtype if dtype.is::<f16>() => view::<f16, D>(name, &tensor, shape).map(RowsView::F16),
@@ -58,6 +58,43 @@ impl InputArray {
                 )))
             }
         }
+    }
+
+    /// Returns a copy of an array of integers; `shape` describes the expected shape.
+    pub(crate) fn integers<D: Dimension>(&self, shape: &str) -> PyResult<Array<i64, D>> {
+        let (name, tensor) = (self.name, self.tensor()?);
+        match tensor.dtype() {
+            dtype if dtype.is::<i64>() => Ok(view::<i64, D>(name, &tensor, shape)?.to_owned()),
+            dtype if dtype.is::<i32>() => Ok(view::<i32, D>(name, &tensor, shape)?.mapv(i64::from)),
+            dtype if dtype.is::<u32>() => Ok(view::<u32, D>(name, &tensor, shape)?.mapv(i64::from)),
+            // An empty list becomes an array of floats.
+            _ if tensor.num_elements() == 0 => Ok(view::<i64, D>(name, &tensor, shape)?.to_owned()),
+            other => {
+                let got = dtype_name(other);
+                Err(PyTypeError::new_err(format!(
+                    "{name}: expected int32, int64 or uint32, got {got}"
+                )))
+            }
+        }
+    }
+
+    /// Checks that writing to the array changes the memory of its owner.
+    pub(crate) fn check_writable(&self) -> PyResult<()> {
+        let (name, flags) = (self.name, self.tensor.flags());
+        let got = if flags.contains(DlpackFlags::READ_ONLY) {
+            "a read-only array"
+        } else if flags.contains(DlpackFlags::IS_COPIED) {
+            "a copy"
+        } else {
+            return Ok(());
+        };
+        Err(PyValueError::new_err(format!("{name}: expected memory to write to, got {got}")))
+    }
+
+    fn tensor(&self) -> PyResult<TensorRef<'_>> {
+        let tensor = self.tensor.validate().map_err(|error| invalid(self.name, error))?;
+        check_device(self.name, tensor.device())?;
+        Ok(tensor)
     }
 }
 

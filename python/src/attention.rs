@@ -1,9 +1,9 @@
 //! Attention of one layer, for one sequence or a batch of sequences.
 
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, MutexGuard};
 
 use numpy::ndarray::{ArrayView3, Axis, CowArray, Ix3, Ix4};
-use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use vattention::experiments::{DenseBeside, RowError};
 use vattention::{
@@ -14,6 +14,7 @@ use vattention::{
 use crate::array::InputArray;
 use crate::backends::find_backend;
 use crate::error::{check_process, core, guarded};
+use crate::exclusive::Exclusive;
 use crate::output::{CheckedOutput, PyOutput};
 use crate::pipeline::PyPipeline;
 
@@ -41,7 +42,7 @@ const QUERIES_PER_CHUNK: usize = 32;
 pub(crate) struct PyAttention {
     backend: &'static dyn Backend,
     pipeline: Arc<PipelineConfig>,
-    layer: Mutex<Layer>,
+    layer: Exclusive<Layer>,
 }
 
 /// A sequence, and dense attention over the same tokens if errors are to be reported.
@@ -104,7 +105,7 @@ impl PyAttention {
             Ok(Layer { sequence, dense: dense.transpose()? })
         };
         let started = py.detach(|| guarded(start))?.map_err(core)?;
-        Ok(Self { backend, pipeline, layer: Mutex::new(started) })
+        Ok(Self::with_layer(backend, pipeline, started))
     }
 
     /// Appends keys `[kv_heads, new, head_dim]` and values `[kv_heads, new, value_dim]`, with
@@ -203,8 +204,7 @@ impl PyAttention {
             let dense = layer.dense.as_ref().map(|dense| dense.fork(sequence)).transpose()?;
             Ok(Layer { sequence: layer.sequence.fork(sequence)?, dense })
         })?;
-        let pipeline = self.pipeline.clone();
-        Ok(Self { backend: self.backend, pipeline, layer: Mutex::new(forked) })
+        Ok(Self::with_layer(self.backend, self.pipeline.clone(), forked))
     }
 
     /// Returns a fork with the same samples, which continues as this sequence would.
@@ -242,17 +242,18 @@ impl PyAttention {
 }
 
 impl PyAttention {
-    /// Locks the layer, and fails if another call is using it.
+    fn with_layer(
+        backend: &'static dyn Backend,
+        pipeline: Arc<PipelineConfig>,
+        layer: Layer,
+    ) -> Self {
+        let in_use = "this Attention is in use, by another thread or twice in one batch: \
+                      expected one call at a time; fork it";
+        Self { backend, pipeline, layer: Exclusive::new(layer, in_use) }
+    }
+
     fn lock(&self) -> PyResult<MutexGuard<'_, Layer>> {
-        match self.layer.try_lock() {
-            Ok(layer) => Ok(layer),
-            // After a panic the layer is intact, or the library reports that it is lost.
-            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => Err(PyRuntimeError::new_err(
-                "this Attention is in use, by another thread or twice in one batch: \
-                 expected one call at a time; fork it",
-            )),
-        }
+        self.layer.lock()
     }
 
     /// Calls `work` with the layer while other Python threads may run.
@@ -261,11 +262,7 @@ impl PyAttention {
         py: Python<'_>,
         work: impl FnOnce(&mut Layer) -> vattention::Result<T> + Send,
     ) -> PyResult<T> {
-        check_process()?;
-        py.detach(|| {
-            let mut layer = self.lock()?;
-            guarded(|| work(&mut layer))?.map_err(core)
-        })
+        self.layer.run(py, |layer| work(layer).map_err(core))
     }
 }
 
@@ -432,6 +429,6 @@ pub(crate) fn parse_storage(name: &str) -> PyResult<Storage> {
     name.parse().map_err(|error| PyValueError::new_err(format!("storage: {error}")))
 }
 
-fn parse_fall_back(name: &str) -> PyResult<FallBack> {
+pub(crate) fn parse_fall_back(name: &str) -> PyResult<FallBack> {
     name.parse().map_err(|error| PyValueError::new_err(format!("fall_back: {error}")))
 }

@@ -1,6 +1,7 @@
 //! Conversion of errors and panics into exceptions.
 
 use std::any::Any;
+use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
@@ -45,6 +46,15 @@ pub(crate) fn config(py: Python<'_>, error: &ConfigError) -> PyErr {
 /// Exception for an error of the library.
 pub(crate) fn core(error: Error) -> PyErr {
     let message = error.to_string();
+    with_message(&error, message)
+}
+
+/// Exception for an error of the library at a place, such as a sequence of a batch.
+pub(crate) fn core_at(place: impl Display, error: Error) -> PyErr {
+    with_message(&error, format!("{place}: {error}"))
+}
+
+fn with_message(error: &Error, message: String) -> PyErr {
     match error {
         Error::Memory { .. } => PyMemoryError::new_err(message),
         Error::Lost

@@ -9,8 +9,10 @@
 //! | `backends` | backends by name |
 //! | `command` | the `vattention` command |
 //! | `error` | exceptions |
+//! | `exclusive` | objects that one call at a time may use |
 //! | `interrupt` | long calls, which Ctrl-C ends |
 //! | `output` | `Output` |
+//! | `paged` | `PagedAttention` |
 //! | `pipeline` | `Pipeline` |
 //! | `selector` | selectors that are Python classes, and checks of their laws |
 //! | `tools` | `compare`, `verify`, `study` |
@@ -21,8 +23,10 @@ mod attention;
 mod backends;
 mod command;
 mod error;
+mod exclusive;
 mod interrupt;
 mod output;
+mod paged;
 mod pipeline;
 mod selector;
 mod tools;
@@ -43,6 +47,8 @@ mod _vattention {
     use super::error::{PipelineError, panic_for_test};
     #[pymodule_export]
     use super::output::PyOutput;
+    #[pymodule_export]
+    use super::paged::PyPagedAttention;
     #[pymodule_export]
     use super::pipeline::{PyPipeline, files_of};
     #[pymodule_export]

@@ -36,7 +36,8 @@ impl CheckedOutput {
     }
 }
 
-/// The outputs of some queries of one layer of one sequence, and a report for each row.
+/// The outputs of some queries of one layer, and a report for each row. Queries are those of one
+/// sequence, or one of each sequence of `PagedAttention.attend`.
 #[pyclass(frozen, name = "Output", module = "vattention")]
 pub(crate) struct PyOutput {
     /// Attention outputs, `[query_heads, queries, value_dim]`.

@@ -4,6 +4,7 @@
 |---|---|
 | generate text with a model of `transformers` | `vattention.transformers.VAttentionCache` |
 | attend to your own keys and values | `Pipeline`, `Attention` |
+| attend over the pool of an inference engine | `PagedAttention` |
 | record the attention inputs of a model | `vattention.transformers.capture`, `write_trace` |
 | measure the error of a pipeline on a trace | `Trace`, `compare`, `verify`, `study` |
 | write a selector in Python | `selector`, `vattention.testing.laws` |
@@ -18,6 +19,7 @@ from vattention._tools import compare, study, verify
 from vattention._vattention import (
     Attention,
     Output,
+    PagedAttention,
     Pipeline,
     PipelineError,
     Trace,
@@ -31,6 +33,7 @@ _register_pickling()
 __all__ = [
     "Attention",
     "Output",
+    "PagedAttention",
     "Pipeline",
     "PipelineError",
     "Trace",

@@ -20,12 +20,15 @@ from vattention._types import (
 
 _Path: TypeAlias = str | PathLike[str]
 _Array: TypeAlias = Any
+_Pool: TypeAlias = _Array | tuple[_Array, _Array]
+_Integers: TypeAlias = Sequence[Any] | _Array
 _Storage: TypeAlias = Literal["f32", "f16", "bf16", "q8"]
 _TraceStorage: TypeAlias = Literal["f32", "f16", "bf16"]
 
 __all__ = [
     "Attention",
     "Output",
+    "PagedAttention",
     "Pipeline",
     "PipelineError",
     "VERSION",
@@ -144,6 +147,60 @@ def attend_batch(
     *,
     threads: int | None = None,
 ) -> list[Output]: ...
+
+@final
+class PagedAttention:
+    def __new__(
+        cls,
+        pipeline: Pipeline,
+        query_heads: int,
+        kv_heads: int,
+        head_dim: int,
+        value_dim: int | None = None,
+        *,
+        layer: int = 0,
+        scale: float | None = None,
+        threads: int | None = None,
+        fall_back: Literal["never", "by-count", "by-clock"] = "by-count",
+        omit_error_bars: bool = False,
+        soft_cap: float | None = None,
+        sink_logits: Sequence[float] | _Array | None = None,
+    ) -> PagedAttention: ...
+    def write(self, keys: _Array, values: _Array, pool: _Pool, slot_mapping: _Integers) -> None: ...
+    def append(
+        self,
+        sequences: _Integers,
+        pool: _Pool,
+        block_tables: _Integers,
+        lengths: _Integers,
+        classes: Sequence[Sequence[int] | _Array] | None = None,
+    ) -> None: ...
+    def observe(
+        self, sequence: int, queries: _Array, pool: _Pool, block_table: _Integers, length: int
+    ) -> None: ...
+    def attend(
+        self,
+        sequences: _Integers,
+        queries: _Array,
+        pool: _Pool,
+        block_tables: _Integers,
+        lengths: _Integers,
+    ) -> Output: ...
+    def fork(self, sequence: int, new: int) -> None: ...
+    def truncate(
+        self, sequences: _Integers, pool: _Pool, block_tables: _Integers, lengths: _Integers
+    ) -> None: ...
+    def free(self, sequence: int) -> None: ...
+    @property
+    def lengths(self) -> dict[int, int]: ...
+    @property
+    def index_bytes(self) -> int: ...
+    @property
+    def needs_classes(self) -> bool: ...
+    @property
+    def needs_observe(self) -> bool: ...
+    @property
+    def can_truncate(self) -> bool: ...
 
 @final
 class Trace:
