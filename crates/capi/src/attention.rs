@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 use std::sync::Arc;
 
-use vattention::backends::EngineHead;
+use vattention::engine::{Pipeline, Site};
 use vattention::{Attention, PipelineConfig, Shape};
 
 use crate::arguments::{borrow_classes, borrow_visible, read_sequence};
@@ -239,12 +239,14 @@ pub unsafe extern "C" fn va_attention_needs(
     needs: *mut va_needs,
 ) -> va_status {
     run_call(|| {
-        let head = ATTENTIONS.with(attention, |object| {
-            let options = vattention::Options::default();
-            Ok(EngineHead::new(&object.config, object.layer, 0, object.shape, &options)?)
-        })?;
+        let pipeline =
+            ATTENTIONS.with(attention, |CachedSequence { config, layer, shape, .. }| {
+                let (seed, layer, shape) = (config.seed, *layer, *shape);
+                let site = Site { seed, sequence: 0, layer, kv_head: 0, shape };
+                Ok(Pipeline::new(config, site)?)
+            })?;
         // SAFETY: the caller vouches for the struct.
-        unsafe { write_needs(&head, needs) }
+        unsafe { write_needs(needs, va_needs::from(&pipeline)) }
     })
 }
 

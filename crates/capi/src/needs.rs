@@ -1,6 +1,7 @@
 //! Input that a pipeline needs besides keys, values and queries.
 
 use vattention::backends::EngineHead;
+use vattention::engine::Pipeline;
 
 use crate::pointers::{read_struct, versioned_struct};
 use crate::status::CallError;
@@ -24,21 +25,39 @@ pub struct va_needs {
 
 versioned_struct!(va_needs, can_truncate: u32);
 
-/// Writes the needs of a KV head's pipeline.
+impl From<&EngineHead> for va_needs {
+    fn from(head: &EngineHead) -> Self {
+        Self {
+            size: size_of::<Self>(),
+            needs_classes: head.needs_classes().into(),
+            needs_observe: head.needs_prompt().into(),
+            needs_feedback: head.needs_feedback().into(),
+            can_truncate: head.can_truncate().into(),
+        }
+    }
+}
+
+/// Needs of a pipeline that has observed no prompt.
+impl From<&Pipeline> for va_needs {
+    fn from(pipeline: &Pipeline) -> Self {
+        Self {
+            size: size_of::<Self>(),
+            needs_classes: pipeline.needs_classes().is_some().into(),
+            needs_observe: pipeline.awaits_prompt().is_some().into(),
+            needs_feedback: pipeline.needs_feedback().into(),
+            can_truncate: pipeline.check_rewindable().is_ok().into(),
+        }
+    }
+}
+
+/// Writes needs, without a change of the size.
 ///
 /// # Safety
 /// A valid `needs` is valid for a write.
-pub(crate) unsafe fn write_needs(head: &EngineHead, needs: *mut va_needs) -> Result<(), CallError> {
+pub(crate) unsafe fn write_needs(needs: *mut va_needs, found: va_needs) -> Result<(), CallError> {
     // SAFETY: the caller vouches for the struct.
     let va_needs { size, .. } = unsafe { read_struct(needs, "needs") }?;
-    let written = va_needs {
-        size,
-        needs_classes: head.needs_classes().into(),
-        needs_observe: head.needs_prompt().into(),
-        needs_feedback: head.needs_feedback().into(),
-        can_truncate: head.can_truncate().into(),
-    };
     // SAFETY: the struct has at least the fields of this version, the first one.
-    unsafe { needs.write(written) };
+    unsafe { needs.write(va_needs { size, ..found }) };
     Ok(())
 }

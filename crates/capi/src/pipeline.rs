@@ -1,10 +1,9 @@
 //! KV heads whose keys and values an engine stores.
 
 use std::ffi::c_char;
-use std::sync::Arc;
 
+use vattention::Shape;
 use vattention::backends::EngineHead;
-use vattention::{PipelineConfig, Shape};
 
 use crate::arguments::{borrow_classes, borrow_visible, read_sequence};
 use crate::array::{borrow_array, va_array};
@@ -27,14 +26,7 @@ pub struct va_pipeline {
     _opaque: [u8; 0],
 }
 
-/// Object of a `va_pipeline`.
-struct PagedSequence {
-    head: EngineHead,
-    /// Pipeline, which handles with the same text share.
-    config: Arc<PipelineConfig>,
-}
-
-static PIPELINES: HandleTable<PagedSequence> = HandleTable::new("pipeline");
+static PIPELINES: HandleTable<EngineHead> = HandleTable::new("pipeline");
 
 /// Creates the pipeline of KV head `kv_head`, without tokens.
 ///
@@ -62,7 +54,7 @@ pub unsafe extern "C" fn va_pipeline_new(
         let (options, _) = unsafe { read_options(options, &layer) }?;
         let head = EngineHead::new(&config, layer.index, kv_head, layer.shape, &options)?;
         // SAFETY: the pointer is checked.
-        unsafe { pipeline.write(PIPELINES.insert(PagedSequence { head, config })?) };
+        unsafe { pipeline.write(PIPELINES.insert(head)?) };
         Ok(())
     })
 }
@@ -84,7 +76,7 @@ pub unsafe extern "C" fn va_pipeline_append(
     classes: *const u8,
 ) -> va_status {
     run_call(|| {
-        PIPELINES.with(pipeline, |PagedSequence { head, .. }| {
+        PIPELINES.with(pipeline, |head| {
             // SAFETY: the caller vouches for the pages.
             let rows = unsafe { borrow_pages(pages, head.shape()) }?;
             let new = rows.keys.len().saturating_sub(head.len());
@@ -111,7 +103,7 @@ pub unsafe extern "C" fn va_pipeline_observe(
     run_call(|| {
         // SAFETY: the caller vouches for the array.
         let queries = unsafe { borrow_array(queries, "queries") }?.to_f32();
-        PIPELINES.with(pipeline, |PagedSequence { head, .. }| {
+        PIPELINES.with(pipeline, |head| {
             // SAFETY: the caller vouches for the pages.
             let rows = unsafe { borrow_pages(pages, head.shape()) }?;
             Ok(head.observe(&rows, queries.view())?)
@@ -146,7 +138,7 @@ pub unsafe extern "C" fn va_attend_pages(
         let count = queries.dim().1;
         // SAFETY: the caller passes a limit for each query.
         let visible = unsafe { borrow_visible(visible, count) }?;
-        PIPELINES.with(pipeline, |PagedSequence { head, .. }| {
+        PIPELINES.with(pipeline, |head| {
             let shape = head.shape();
             // SAFETY: the caller vouches for the pages.
             let rows = unsafe { borrow_pages(pages, shape) }?;
@@ -179,9 +171,7 @@ pub unsafe extern "C" fn va_pipeline_fork(
         check_pointer(fork, "fork")?;
         // SAFETY: the caller vouches for the number.
         let sequence = unsafe { read_sequence(sequence) }?;
-        let forked = PIPELINES.with(pipeline, |PagedSequence { head, config }| {
-            Ok(PagedSequence { head: head.fork(sequence), config: config.clone() })
-        })?;
+        let forked = PIPELINES.with(pipeline, |head| Ok(head.fork(sequence)))?;
         // SAFETY: the pointer is checked.
         unsafe { fork.write(PIPELINES.insert(forked)?) };
         Ok(())
@@ -203,7 +193,7 @@ pub unsafe extern "C" fn va_pipeline_truncate(
     tokens: usize,
 ) -> va_status {
     run_call(|| {
-        PIPELINES.with(pipeline, |PagedSequence { head, .. }| {
+        PIPELINES.with(pipeline, |head| {
             // SAFETY: the caller vouches for the pages.
             let rows = unsafe { borrow_pages(pages, head.shape()) }?;
             Ok(head.truncate(&rows, tokens)?)
@@ -220,7 +210,7 @@ pub unsafe extern "C" fn va_pipeline_len(
     tokens: *mut usize,
 ) -> va_status {
     run_call(|| {
-        let len = PIPELINES.with(pipeline, |PagedSequence { head, .. }| Ok(head.len()))?;
+        let len = PIPELINES.with(pipeline, |head| Ok(head.len()))?;
         // SAFETY: the caller vouches for the pointer.
         unsafe { write_value(tokens, len, "tokens") }
     })
@@ -235,8 +225,7 @@ pub unsafe extern "C" fn va_pipeline_bytes(
     indexes: *mut usize,
 ) -> va_status {
     run_call(|| {
-        let bytes =
-            PIPELINES.with(pipeline, |PagedSequence { head, .. }| Ok(head.index_bytes()))?;
+        let bytes = PIPELINES.with(pipeline, |head| Ok(head.index_bytes()))?;
         // SAFETY: the caller vouches for the pointer.
         unsafe { write_value(indexes, bytes, "indexes") }
     })
@@ -251,9 +240,9 @@ pub unsafe extern "C" fn va_pipeline_needs(
     needs: *mut va_needs,
 ) -> va_status {
     run_call(|| {
-        PIPELINES.with(pipeline, |PagedSequence { head, .. }| {
+        PIPELINES.with(pipeline, |head| {
             // SAFETY: the caller vouches for the struct.
-            unsafe { write_needs(head, needs) }
+            unsafe { write_needs(needs, va_needs::from(&*head)) }
         })
     })
 }

@@ -5,5 +5,6 @@
 
 mod compiler;
 mod header;
+mod needs;
 mod pages;
 mod programs;
