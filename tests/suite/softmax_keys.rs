@@ -2,12 +2,15 @@
 //! than the order of logits.
 
 use std::iter;
+use std::ops::Range;
 
 use half::bf16;
 use ndarray::{Array3, ArrayView3, s};
 use vattention::backends::{Cpu, Reference};
 use vattention::config::Loader;
-use vattention::{Backend, FallBack, Options, Output, Shape};
+use vattention::{Attention, Backend, FallBack, Options, Output, Shape};
+
+use crate::common::number_generator;
 
 const DIM: usize = 32;
 const SHAPE: Shape = Shape { query_heads: 2, kv_heads: 1, head_dim: DIM, value_dim: DIM };
@@ -46,11 +49,7 @@ struct World {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let mut state = seed;
-        let mut number = move || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (state >> 40) as f32 / (1 << 23) as f32 - 1.0
-        };
+        let mut number = number_generator(seed);
         let tokens = PROMPT + STEPS;
         let logits = (0..tokens).map(|_| [4.0 * number(), 3.0 * number()]).collect();
         let values = (0..tokens).map(|_| [(); DIM].map(|()| number())).collect();
@@ -91,15 +90,14 @@ impl World {
         let queries = |count| {
             Array3::from_shape_fn((2, count, DIM), |(h, _, c)| if c % 2 == h { 0.5 } else { 0.0 })
         };
-        let part = |rows: &Array3<f32>, range: std::ops::Range<usize>| {
-            rows.slice(s![.., range, ..]).to_owned()
+        let append = |attention: &mut dyn Attention, tokens: Range<usize>| {
+            let part = s![.., tokens, ..];
+            attention.append(keys.slice(part), values.slice(part)).unwrap();
         };
-        let prompt = 0..self.prompt;
-        attention.append(part(&keys, prompt.clone()).view(), part(&values, prompt).view()).unwrap();
+        append(&mut *attention, 0..self.prompt);
         attention.observe(queries(4).view()).unwrap();
         let step = |token| {
-            let new = token..token + 1;
-            attention.append(part(&keys, new.clone()).view(), part(&values, new).view()).unwrap();
+            append(&mut *attention, token..token + 1);
             attention.attend(queries(1).view(), None).unwrap()
         };
         (self.prompt..tokens).map(step).collect()

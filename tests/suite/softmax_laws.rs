@@ -13,6 +13,8 @@ use vattention::selectors::{OracleTopK, OracleTopP, Sink, Window};
 use vattention::{Backend, Options, PipelineConfig, Shape, Size};
 use vattention_core::sample::SampleUse;
 
+use crate::common::number_generator;
+
 /// One KV head of one query head.
 struct OneHead {
     keys: Vec<f32>,
@@ -24,11 +26,7 @@ const DIM: usize = 32;
 
 impl OneHead {
     fn new(tokens: usize, seed: u64) -> Self {
-        let mut state = seed;
-        let mut number = move || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (state >> 40) as f32 / (1 << 23) as f32 - 1.0
-        };
+        let mut number = number_generator(seed);
         let mut numbers = |count: usize| (0..count).map(|_| number()).collect::<Vec<f32>>();
         let (keys, values) = (numbers(tokens * DIM), numbers(tokens * DIM));
         Self { keys, values, query: numbers(DIM) }

@@ -14,7 +14,7 @@ use crate::cpu::Cpu;
 use crate::executor::{HeadInput, HeadOutput};
 use crate::head_rows::HeadRows;
 use crate::input::limits;
-use crate::output::{empty_output, push_row};
+use crate::output::push_row;
 use crate::pipelines::{GroupSoftmax, build_pipeline, check_softmax};
 
 /// One KV head of a sequence whose keys and values an engine stores. It has the indexes of the
@@ -141,7 +141,7 @@ impl EngineHead {
         let visible = limits(visible, scaled.dim().1, self.tokens)?;
         let Shape { value_dim, .. } = self.pipeline.site().shape;
         let group = scaled.dim().0;
-        let mut output = empty_output([group, visible.len(), value_dim]);
+        let mut output = Output::zeros([group, visible.len(), value_dim]);
         for (t, &limit) in visible.iter().enumerate() {
             let query: Vec<f32> = scaled.slice(s![.., t, ..]).iter().copied().collect();
             let step = self.execute_step(rows, &query, limit)?;

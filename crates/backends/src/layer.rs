@@ -20,7 +20,7 @@ use crate::cache::{Cache, CacheView, Room};
 use crate::executor::{Executor, HeadOutput, Indexing};
 use crate::head::{GroupQuery, LayerHead};
 use crate::input::{check_classes, check_lengths, check_numbers, check_shape, limits};
-use crate::output::{empty_output, push_row};
+use crate::output::push_row;
 use crate::pipelines::{GroupSoftmax, build_pipeline, check_softmax};
 use crate::workers::Workers;
 
@@ -186,7 +186,7 @@ impl<X: Executor> Layer<X> {
     fn execute(&mut self, scaled: &Array3<f32>, visible: &[usize]) -> Result<Output> {
         let count = visible.len();
         let (heads, group) = (self.shape.query_heads, self.shape.group());
-        let mut output = empty_output([heads, count, self.shape.value_dim]);
+        let mut output = Output::zeros([heads, count, self.shape.value_dim]);
         output.selection = self.return_selection.then(Selection::default);
         output.timings = self.timed.then(Timings::default);
         for (t, &limit) in visible.iter().enumerate() {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use numpy::ndarray::{Array2, Array3, ArrayView3, s};
+use numpy::ndarray::{ArrayView3, s};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use vattention::backends::{EngineHead, HeadRows, Workers};
@@ -141,13 +141,7 @@ impl Sequences {
             let output = output.map_err(|error| call.error(error))?;
             PyResult::Ok((call.place, call.heads(), output))
         };
-        let mut joined = Output {
-            out: Array3::zeros((query_heads, count, value_dim)),
-            log_denominator: Array2::zeros((query_heads, count)),
-            rows: Vec::with_capacity(query_heads * count),
-            selection: None,
-            timings: None,
-        };
+        let mut joined = Output::zeros([query_heads, count, value_dim]);
         for output in workers.map(calls, attend) {
             let (place, heads, output) = output?;
             let places = s![heads.clone(), place..=place, ..];

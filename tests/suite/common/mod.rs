@@ -31,6 +31,15 @@ pub(crate) fn normal(dim: (usize, usize, usize), seed: u64) -> Array3<f32> {
     Array3::random_using(dim, StandardNormal, &mut ChaCha8Rng::seed_from_u64(seed))
 }
 
+/// Generator of numbers between −1 and 1.
+pub(crate) fn number_generator(seed: u64) -> impl FnMut() -> f32 {
+    let mut state = seed;
+    move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 40) as f32 / (1 << 23) as f32 - 1.0
+    }
+}
+
 /// Appends rows with token classes to a sequence. Special tokens and punctuation are rare, so that
 /// some pages have neither.
 pub(crate) fn append(

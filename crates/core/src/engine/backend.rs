@@ -458,6 +458,21 @@ pub struct Output {
     pub timings: Option<Timings>,
 }
 
+impl Output {
+    /// Creates an output without rows, selection and times, for `[query_heads, queries,
+    /// value_dim]`.
+    pub fn zeros(shape: [usize; 3]) -> Self {
+        let [heads, queries, _] = shape;
+        Self {
+            out: Array3::zeros(shape),
+            log_denominator: Array2::zeros((heads, queries)),
+            rows: Vec::with_capacity(heads * queries),
+            selection: None,
+            timings: None,
+        }
+    }
+}
+
 /// Times of the parts of a call, summed over KV heads on all threads. With several threads, a
 /// thread that waits may do other work meanwhile, which then counts twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
