@@ -3,22 +3,23 @@
 use crate::common;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::common::{MODEL, MODEL_LAYER, normal};
 use ndarray::{Array3, ArrayView3, s};
 use serde::{Deserialize, Serialize};
 use vattention::config::{Loader, load};
-use vattention::estimators::Ratio;
+use vattention::estimators::{Mode, Ratio};
 use vattention::plugin::schemars::{self, JsonSchema};
+use vattention::samplers::{LogitIndex, Priority};
 use vattention::selectors::Sink;
 
 use vattention::{
     Attention, BatchEntry, FallBack, Fraction, Goal, Kind, Options, Output, PipelineConfig,
     Promise, Result, Shape, Share, Size, Storage, Target, backend,
     plugin::{
-        Assumptions, Estimator, NewTokens, Picks, Radius, Row, SampleStats, Selector,
-        SelectorConfig, Site, register, typetag,
+        Assumptions, Design, Estimator, NewTokens, Picks, Radius, Row, SampleEvidence, SampleStats,
+        Sampler, SamplerConfig, Selector, SelectorConfig, Site, Stream, register, typetag,
     },
 };
 
@@ -175,6 +176,83 @@ fn heads_that_fall_back_do_not_affect_others() {
             [&output, expected].map(|output| output.selection.as_ref().unwrap().row(head));
         assert_eq!(ours, theirs, "head {head}");
     }
+}
+
+/// Number of designs that samplers of the type [`Counted`] have made.
+static DESIGNS: AtomicUsize = AtomicUsize::new(0);
+
+/// `priority` by keys in 8 bits.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+struct Counted {}
+
+#[typetag::serde(name = "counted")]
+impl SamplerConfig for Counted {
+    fn build(&self, site: &Site) -> Result<Box<dyn Sampler>> {
+        let priority = Priority { index: LogitIndex::Keys, ..Priority::default() };
+        Ok(Box::new(CountedSampler { priority: priority.build(site)? }))
+    }
+
+    fn base(&self) -> Size {
+        Size::Tokens(128)
+    }
+
+    fn evidence(&self) -> SampleEvidence {
+        SampleEvidence::Proof
+    }
+}
+
+#[derive(Clone)]
+struct CountedSampler {
+    priority: Box<dyn Sampler>,
+}
+
+impl Sampler for CountedSampler {
+    fn append(&mut self, new: &NewTokens<'_>) {
+        self.priority.append(new);
+    }
+
+    fn design<'a>(
+        &'a self,
+        readers: &[Row<'a>],
+        picks: &'a Picks,
+        stream: &Stream,
+    ) -> Box<dyn Design + 'a> {
+        DESIGNS.fetch_add(1, Ordering::Relaxed);
+        self.priority.design(readers, picks, stream)
+    }
+}
+
+register!(Sampler, "counted", Counted, "priority sampling that counts designs");
+
+/// If a rigorous sample would have to be too large, later steps read every token without one, and
+/// a sample is tried again after some steps.
+#[test]
+fn samples_that_were_too_large_are_seldom_tried() {
+    const STEPS: usize = 40;
+    let [epsilon, delta] = [0.01, 0.1].map(|x| Fraction::try_from(x).unwrap());
+    let rigorous = Arc::new(PipelineConfig {
+        share: Share::Head,
+        selectors: vec![Box::new(Sink { size: Size::Tokens(8) })],
+        sampler: Some(Box::new(Counted {})),
+        estimator: Some(Box::new(Ratio { mode: Mode::Rigorous, ..Ratio::new(epsilon, delta) })),
+        ..PipelineConfig::default()
+    });
+    let run = |pipeline: &Arc<PipelineConfig>, fall_back| {
+        DESIGNS.store(0, Ordering::Relaxed);
+        let options = Options { fall_back, ..Options::default() };
+        let mut attention = start(pipeline, SHAPE, 4000, &options);
+        let step = |seed| attention.attend(queries(SHAPE, seed as u64).view(), None).unwrap();
+        let outputs: Vec<Output> = (0..STEPS).map(step).collect();
+        (outputs, DESIGNS.load(Ordering::Relaxed) / SHAPE.query_heads)
+    };
+    let (outputs, designs) = run(&rigorous, FallBack::ByCount);
+    assert!((2..=8).contains(&designs), "{designs} of {STEPS} steps drew a sample");
+    let (dense, _) = run(&Arc::default(), FallBack::ByCount);
+    for (output, dense) in outputs.iter().zip(&dense) {
+        assert_eq!(output.out, dense.out);
+        assert!(output.rows.iter().all(|row| row.fell_back && row.certificate.held));
+    }
+    assert_eq!(run(&rigorous, FallBack::Never).1, STEPS);
 }
 
 /// With fallback by the clock, each step equals the dense step or the sparse step.

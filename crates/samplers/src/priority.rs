@@ -65,6 +65,7 @@ mod pilot;
 mod rigorous;
 mod scratch;
 mod sizes;
+mod token_bounds;
 
 use multiversion::multiversion;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,5 @@
-//! Size of a sample at its first check, learned from the previous step.
+//! Size that a sample is expected to require, learned from the previous step: its size at the first
+//! check, unless the estimator fixes the sizes of checks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,7 +9,7 @@ const PER_DOUBLING: f64 = 8.0;
 /// Largest level, 2¹⁶ times the base.
 const MAX_LEVEL: u16 = 128;
 
-/// First sizes of the samples for the token lists of one KV head.
+/// Expected sizes of the samples for the token lists of one KV head.
 ///
 /// Sizes are stored as levels: level `i` is a size of `2^(i/8)` times the base. Levels are coarse,
 /// so that backends whose radii differ in the last digits begin with the same size. A step begins

@@ -439,11 +439,11 @@ impl Pipeline {
     }
 
     /// Returns true if the tokens read at a step depend on earlier steps: if a selector needs
-    /// feedback, or if samples begin with a size learned from the previous step. Then a sequence
+    /// feedback, or if a step learns from the size of the previous step's sample. Then a sequence
     /// that begins at a later [step](crate::Options::first_step) may read other tokens than a
     /// sequence that has computed all steps.
     pub fn depends_on_earlier_steps(&self) -> bool {
-        self.needs_feedback() || self.sampler.is_some() && self.learns_first_sizes()
+        self.needs_feedback() || self.sampler.is_some() && self.learns_sizes()
     }
 
     /// Passes the attention weights of one row to the selectors that need them.
@@ -531,12 +531,13 @@ impl Pipeline {
             choice.bounds[list * readers..][..readers].iter().map(residual).collect();
         let sampling = self.config.sampler();
         let base = sampling.base().to_tokens(step.visible);
-        let learns = self.learns_first_sizes();
-        let first = if learns { self.first_sizes.begin(list, step.step, base) } else { base };
-        if first > base && first >= accumulator.dense_from(true) {
+        let learns = self.learns_sizes();
+        let expected = if learns { self.first_sizes.begin(list, step.step, base) } else { base };
+        if expected > base && expected >= accumulator.dense_from(true) {
             self.first_sizes.lower(list);
             return self.fall_back(step);
         }
+        let first = if self.has_fixed_sizes() { base } else { expected };
         let rows = step.rows();
         let rows = &rows[list * readers..][..readers];
         let design = sampler.design(rows, picks, &self.sample_stream(step, list));
@@ -563,12 +564,22 @@ impl Pipeline {
         }
     }
 
-    /// Returns true if the first size of a sample is learned from the previous step. Estimators
-    /// with fixed sizes do not allow it, and for uniform samples, whose checks cost little, it is
-    /// not worth while.
-    fn learns_first_sizes(&self) -> bool {
-        let schedule = self.config.estimator.as_ref().map(|estimator| estimator.schedule());
-        matches!(schedule, Some(Schedule::Adaptive { .. })) && !self.config.sampler().is_uniform()
+    /// Returns true if the size that a sample will require is learned from the previous step. The
+    /// next sample begins with this size, unless its sizes are [fixed](Self::has_fixed_sizes), or
+    /// is not tried if reading every token is faster. For uniform samples, whose checks cost
+    /// little, learning is not worth while.
+    fn learns_sizes(&self) -> bool {
+        let adapts = self.schedule().is_some_and(|schedule| schedule != Schedule::Before);
+        adapts && !self.config.sampler().is_uniform()
+    }
+
+    /// Returns true if samples are checked at fixed sizes only, of which the first is the base.
+    fn has_fixed_sizes(&self) -> bool {
+        matches!(self.schedule(), Some(Schedule::FixedSizes { .. }))
+    }
+
+    fn schedule(&self) -> Option<Schedule> {
+        self.config.estimator.as_ref().map(|estimator| estimator.schedule())
     }
 
     /// Result for a token list and its sample, with a certificate.

@@ -24,6 +24,7 @@ use vattention_estimators::formula::{bernstein_radius, output_error, relative_er
 
 use super::errors::Scan;
 use super::sizes::Sizes;
+use super::token_bounds::TokenBounds;
 
 /// Number of inequalities at each threshold: two errors, two variances.
 const EVENTS: f64 = 4.0;
@@ -32,46 +33,21 @@ const EVENTS: f64 = 4.0;
 #[derive(Debug)]
 pub(super) struct Rigorous<'a> {
     sizes: &'a Sizes,
-    /// Bounds on each token that is drawn at random.
-    tokens: Vec<TokenBounds>,
+    tokens: TokenBounds,
     /// Failure probability of one inequality.
     delta: f64,
     /// All sizes that may be checked, ascending, and their thresholds.
     checks: Vec<(usize, i16)>,
 }
 
-/// Upper bounds on the weight and on the value's norm of a token.
-#[derive(Clone, Copy, Debug)]
-struct TokenBounds {
-    token: usize,
-    weight: f64,
-    norm: f64,
-}
-
-/// Upper bounds over all tokens at a threshold, one for `x = u` and one for `x = e`.
-#[derive(Clone, Copy, Debug, Default)]
-struct WeightBounds {
-    /// Upper bound on the length of one token's term in the error.
-    largest: [f64; 2],
-    /// Upper bound on the variance `V`.
-    variance: [f64; 2],
-    /// Upper bound on one token's term in the estimate of `V`.
-    largest_square: [f64; 2],
-}
-
 impl<'a> Rigorous<'a> {
     pub(super) fn new(terms: &ProofTerms, scan: &Scan<'_>, sizes: &'a Sizes) -> Self {
-        let bounds = |token| TokenBounds {
-            token,
-            weight: weight_bound(scan, token, terms.shift),
-            norm: scan.norms[token].to_f64(),
-        };
         let checks: Vec<_> = check_sizes(terms.base, terms.limit, sizes.residual())
             .map(|size| (size, sizes.threshold(size)))
             .collect();
         Self {
             sizes,
-            tokens: sizes.tokens().map(bounds).collect(),
+            tokens: TokenBounds::new(scan, sizes, terms.shift),
             delta: terms.delta / (EVENTS * checks.len() as f64),
             checks,
         }
@@ -92,19 +68,24 @@ impl<'a> Rigorous<'a> {
         let output_norm = length(&all.output());
         let radius = move |size: usize| {
             let next = self.sizes.threshold(size).max(t);
-            self.radius(sample, drawn, t, next)
+            self.radius(sample, drawn, &all, [t, next])
         };
         SampleProof { sizes, radius: Box::new(radius), output_norm }
     }
 
     /// Bound on the relative error at the threshold `next`, from a sample drawn at the threshold
-    /// `t`.
-    fn radius(&self, sample: &Sample<'_>, drawn: &[u32], t: i16, next: i16) -> f64 {
-        let p = |token: usize, t: i16| self.sizes.probability(token, t);
-        let is_certain = |token| p(token, next) >= 1.0;
+    /// `t`, whose estimates are `all`.
+    fn radius(
+        &self,
+        sample: &Sample<'_>,
+        drawn: &[u32],
+        all: &Softmax,
+        [t, next]: [i16; 2],
+    ) -> f64 {
+        let is_certain = |token| self.sizes.probability(token, next) >= 1.0;
         let certain = sums(sample, drawn, |token| if is_certain(token) { 1.0 } else { 0.0 });
-        let (centre, all) = (certain.output(), sums(sample, drawn, |token| 1.0 / p(token, t)));
-        let proved = self.bounds(t, next, length(&centre));
+        let centre = certain.output();
+        let proved = self.tokens.terms(t, next, length(&centre));
         let estimated = self.estimate_variances(sample, drawn, [t, next], &centre);
         let radius = |which: usize| {
             let estimated = upper_bound(self.delta, estimated[which], proved.largest_square[which]);
@@ -115,25 +96,6 @@ impl<'a> Rigorous<'a> {
         let drift = length(&out.iter().zip(&centre).map(|(o, c)| o - c).collect::<Vec<_>>());
         let error = output_error(radius(0), radius(1), drift, all.denominator());
         relative_error(error, length(&out))
-    }
-
-    /// Bounds on errors at the threshold `next`, and on terms of the variance's estimate from a
-    /// sample drawn at `t`. `centre` is the length of `c`.
-    fn bounds(&self, t: i16, next: i16, centre: f64) -> WeightBounds {
-        let mut proved = WeightBounds::default();
-        for &TokenBounds { token, weight: e, norm } in &self.tokens {
-            let [p, p_next] = [t, next].map(|t| self.sizes.probability(token, t));
-            if p_next >= 1.0 {
-                continue;
-            }
-            for (which, x) in [e * (norm + centre), e].into_iter().enumerate() {
-                let odds = 1.0 / p_next - 1.0;
-                proved.largest[which] = proved.largest[which].max(x * odds.max(1.0));
-                proved.variance[which] += x * x * odds;
-                proved.largest_square[which] = proved.largest_square[which].max(x * x * odds / p);
-            }
-        }
-        proved
     }
 
     /// Estimates the variances of `U^` and `D^` at the second threshold from a sample drawn at the
@@ -148,6 +110,9 @@ impl<'a> Rigorous<'a> {
         let mut sums = [0.0; 2];
         for ((&token, e), value) in drawn.iter().zip(sample.e).zip(values(sample)) {
             let [p, p_next] = thresholds.map(|t| self.sizes.probability(token as usize, t));
+            if p_next >= 1.0 {
+                continue;
+            }
             let square: f64 =
                 value.iter().zip(centre).map(|(&v, c)| (f64::from(v) - c).powi(2)).sum();
             let factor = e * e * (1.0 / p_next - 1.0) / p;
@@ -174,6 +139,9 @@ fn sums(sample: &Sample<'_>, drawn: &[u32], weight: impl Fn(usize) -> f64) -> So
     let mut d = sample.certain.denominator();
     for ((&token, e), value) in drawn.iter().zip(sample.e).zip(values(sample)) {
         let e = e * weight(token as usize);
+        if e == 0.0 {
+            continue;
+        }
         d += e;
         n.iter_mut().zip(value).for_each(|(n, &v)| *n += e * f64::from(v));
     }
@@ -186,11 +154,6 @@ fn values<'s>(sample: &'s Sample<'_>) -> impl Iterator<Item = &'s [f32]> {
 
 fn length(x: &[f64]) -> f64 {
     x.iter().map(|x| x * x).sum::<f64>().sqrt()
-}
-
-/// Upper bound on the weight `e` of a token.
-fn weight_bound(scan: &Scan<'_>, token: usize, shift: f64) -> f64 {
-    libm::exp(f64::from(scan.scores[token]) + scan.errors.proved(token) - shift)
 }
 
 #[cfg(test)]
@@ -221,29 +184,6 @@ mod tests {
             let checks: Vec<usize> = bounds.checks.iter().map(|check| check.0).collect();
             assert_eq!(checks, [4, 6, 9, 13, 19, 27, 39, 56, 80]);
             assert!((bounds.delta - 0.2 / 36.0).abs() < 1e-12);
-        });
-    }
-
-    /// The term of a drawn token has the length `x (1/π − 1)`, that of an undrawn token `x`.
-    #[test]
-    fn no_term_of_one_token_exceeds_the_range() {
-        with_bounds(16, |bounds| {
-            let t = bounds.checks[0].1;
-            let proved = bounds.bounds(t, t, 0.5);
-            let (mut nearest, mut variance) = ([f64::INFINITY; 2], [0.0; 2]);
-            for &TokenBounds { token, weight, norm } in &bounds.tokens {
-                let p = bounds.sizes.probability(token, t);
-                let lengths = [weight * (norm + 0.5), weight];
-                for (which, x) in lengths.into_iter().enumerate().filter(|_| p < 1.0) {
-                    let room = proved.largest[which] - (x * (1.0 / p - 1.0)).max(x);
-                    nearest[which] = nearest[which].min(room);
-                    variance[which] += p * (x * (1.0 / p - 1.0)).powi(2) + (1.0 - p) * x * x;
-                }
-            }
-            for which in [0, 1] {
-                assert_eq!(nearest[which], 0.0);
-                assert!((proved.variance[which] / variance[which] - 1.0).abs() < 1e-9);
-            }
         });
     }
 }
