@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, Protocol, cast
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from vattention.transformers._softmax import dense_attention
+from vattention._softmax import dense_attention
 
 NAME = "vattention"
 """Registered name of the attention function, for `attn_implementation`."""
