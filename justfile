@@ -18,6 +18,15 @@ compare *ARGS:
 selectors *ARGS:
     python3 tools/compare_selectors.py data/smollm2.safetensors {{ARGS}}
 
+# Needs Debian's apt-get and pip, which get the model and the texts.
+# Measure methods at equal density on the real model; make docs/leaderboard. It can be interrupted.
+leaderboard *ARGS:
+    python3 tools/get_smollm2.py
+    python3 tools/get_prose.py
+    python3 tools/get_texts.py
+    cargo build --release --quiet
+    python3 tools/leaderboard.py {{ARGS}}
+
 # Run the studies of the paper's experiments on a trace; plots go to real/results/studies.
 studies TRACE="data/smollm2.safetensors" NAME="smollm2" *ARGS:
     #!/usr/bin/env bash
