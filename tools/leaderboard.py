@@ -11,7 +11,8 @@ A method is a pipeline file, or a grid file of `vattention tune`. The steps are:
 
     trace    capture traces of the model on each text
     tune     choose the settings of each method for each density, on texts of their own
-    compare  measure the chosen pipelines on the other texts
+    compare  measure the chosen pipelines on the other texts; where a pipeline reads another share
+             than requested, search its size, mass, threshold or epsilon again by its density alone
     speed    measure the time of a decode step, beside dense attention
     ruler    measure the answers of the model
     page     make index.html, and the tables of docs/methods.md
@@ -29,6 +30,7 @@ import argparse
 import functools
 import hashlib
 import json
+import math
 import os
 import shutil
 import sys
@@ -45,9 +47,14 @@ METHODS = ROOT / "docs/methods.md"
 STEPS = ["trace", "tune", "compare", "speed", "ruler", "page"]
 MARKS = ("<!-- leaderboard -->\n", "<!-- end of leaderboard -->\n")
 
-# Names of the settings with their types. `methods` may differ between boards with equal rows.
+# Relative distance from the requested density up to which a pipeline is not searched again. It is
+# that of the search of `vattention compare --density`.
+NEAR = 0.02
+
+# Names of the settings with their types. LOOSE ones may differ between boards with equal rows.
+LOOSE = ("methods", "note")
 SETTINGS = {
-    "methods": list, "model": str, "densities": list, "tokens": int, "texts": dict,
+    "methods": list, "note": str, "model": str, "densities": list, "tokens": int, "texts": dict,
     "layers": str, "queries": int, "tuning": dict, "speed": dict, "ruler": dict,
 }  # fmt: skip
 NESTED = {
@@ -91,7 +98,7 @@ def check_types(path: Path, found: dict, types: dict, within: str) -> None:
 
 def identify(settings: dict) -> str:
     """Returns a digest of the settings that rows must share to be compared."""
-    shared = {name: value for name, value in settings.items() if name != "methods"}
+    shared = {name: value for name, value in settings.items() if name not in LOOSE}
     text = json.dumps(shared, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -191,7 +198,8 @@ class Runner:
 
     def call(self, *arguments) -> None:
         """Runs a command of `vattention` from the root of the repository."""
-        print("  vattention", *map(str, arguments[:2]), "...", flush=True)
+        # The last argument is the output.
+        print("  vattention", arguments[0], "->", Path(arguments[-1]).name, flush=True)
         fetching.run([self.vattention, *arguments], cwd=ROOT)
 
     def attempt(self, name: str, step, *arguments) -> None:
@@ -285,6 +293,30 @@ class Runner:
             if pipelines and not is_current(report):
                 self.call("compare", *pipelines, "--trace", trace, *options, "--json", report)
 
+            if is_current(report):
+                self.adjust(method, kind, trace, options)
+
+    def adjust(self, method: Path, kind: str, trace: Path, options: list) -> None:
+        """Searches for the requested densities on a text, where the chosen pipelines miss them."""
+        folder = self.find_folder(method)
+        compared = read_json(folder / f"compare-{kind}.json")
+        for density, pipeline in self.list_pipelines(method).items():
+            result = find_result(compared, read_toml(pipeline)["name"])
+            report = folder / f"adjusted-{kind}-{density}.json"
+            if result is None or is_near(result, density) or is_current(report):
+                continue
+            search = ["--density", density, "--trace", trace, *options, "--json", report]
+            try:
+                self.call("compare", pipeline, *search)
+            except Failed as error:
+                # The pipeline has no setting to search; the report prevents another attempt.
+                inputs = {
+                    str(path): digest(str(path), path.stat().st_mtime_ns)
+                    for path in (pipeline, trace)
+                }
+                report_failure = {"run": {"inputs": inputs}, "pipelines": [], "error": str(error)}
+                write(report, json.dumps(report_failure))
+
     def measure_speed(self, method: Path) -> None:
         """Measures the time of a decode step on the heads of the first text."""
         pipelines = self.list_pipelines(method).values()
@@ -350,9 +382,10 @@ class Runner:
             if density not in names:
                 missing[density] = explain_missing(tuned, best)
                 continue
-            results = {
-                kind: find_result(report, names[density]) for kind, report in reports.items()
-            }
+            results = {}
+            for kind, report in reports.items():
+                result = find_result(report, names[density])
+                results[kind] = self.replace_adjusted(method, kind, density, result)
             if results:
                 cell = make_cell(results)
                 cell["scans"] = scans_keys(self.list_pipelines(method)[density])
@@ -375,15 +408,31 @@ class Runner:
             "missing": missing,
         }
 
+    def replace_adjusted(
+        self, method: Path, kind: str, density: str, result: dict | None
+    ) -> dict | None:
+        """Returns the result after another search, if its density is nearer to that requested."""
+        report = self.find_folder(method) / f"adjusted-{kind}-{density}.json"
+        if result is None or is_near(result, density) or not is_current(report):
+            return result
+        found = [result, *read_json(report)["pipelines"]]
+        return min(found, key=lambda one: abs(math.log(one["density"] / float(density))))
+
     def record(self, method: Path, board: Path) -> None:
         """Writes the row of a method to the board."""
         write_row(board, self.make_row(method))
 
-    def read_times(self, method: Path) -> dict[str, float]:
+    def read_times(self, method: Path) -> dict[str, dict]:
         """Returns the times of pipelines by name, relative to dense attention."""
         report = self.find_folder(method) / "speed.json"
         rows = read_json(report)["rows"] if is_current(report) else []
-        return {row["pipeline"]: round_number(1 / row["speedup_over_dense"]) for row in rows}
+        return {
+            row["pipeline"]: {
+                "relative": round_number(1 / row["speedup_over_dense"]),
+                "read": round_number(row["density"]),
+            }
+            for row in rows
+        }
 
     def read_scores(self) -> dict[str, dict]:
         """Returns the scores of RULER by pipeline, with their differences to dense attention."""
@@ -399,6 +448,7 @@ class Runner:
                 difference = variant["to_dense"][0]
                 scores[variant["pipeline"]] = {
                     "score": round_number(variant["accuracy"]),
+                    "read": variant["density"] and round_number(variant["density"]),
                     "dense": round_number(dense),
                     "difference": round_number(difference["mean"]),
                     "low": round_number(difference["low"]),
@@ -411,6 +461,11 @@ class Runner:
 def digest_names(methods: list[Path]) -> str:
     names = "\n".join(method.stem for method in methods)
     return hashlib.sha256(names.encode()).hexdigest()[:8]
+
+
+def is_near(result: dict, density: str) -> bool:
+    """Returns True if a pipeline reads the requested share."""
+    return abs(result["density"] / float(density) - 1) <= NEAR
 
 
 def find_result(report: dict, name: str) -> dict | None:
@@ -433,8 +488,9 @@ def make_cell(results: dict[str, dict | None]) -> dict:
     promise = None
     if guarantees:
         promised = guarantees[0]["promise"]
+        epsilons = [guarantee["promise"]["epsilon"] for guarantee in guarantees]
         promise = {
-            "epsilon": promised["epsilon"],
+            "epsilon": [round_number(min(epsilons)), round_number(max(epsilons))],
             "delta": promised["delta"],
             "kind": guarantees[0]["kind"],
         }

@@ -23,6 +23,7 @@ REFERENCE = "priority"
 
 # Colours that most people can distinguish (Okabe and Ito).
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B8860B", "#2A9DD6", "#7A3E9D"]
+COLOURS += ["#A0522D", "#4B6F00", "#C2185B", "#3B4CC0"]
 GREY = "#8a8a8a"
 
 
@@ -169,8 +170,14 @@ def show_bytes(count: float) -> str:
     return f"{count:.0f}" if count >= 10 or count == 0 else f"{count:.1f}"
 
 
-def show_time(time: float | None) -> str:
-    return "-" if time is None else f"{time:.2f}"
+def show_read(standing: Standing, density: float) -> str:
+    """Marks a share that differs from the requested one."""
+    differs = abs(standing.read / density - 1) > SLACK
+    return percent(standing.read) + (" ▲" if differs else "")
+
+
+def show_time(time: dict | None) -> str:
+    return "-" if time is None else f"{time['relative']:.2f}"
 
 
 def show_score(ruler: dict | None) -> str:
@@ -183,8 +190,9 @@ def show_promise(cell: dict) -> str:
         return "nothing"
     grounds = {"finite-sample": "proved", "exact": "proved", "asymptotic": "asymptotic"}
     violated, judged = cell["violations"]
+    limit = " to ".join(f"{epsilon:.2g}" for epsilon in dict.fromkeys(promise["epsilon"]))
     return (
-        f"error ≤ {promise['epsilon']:.3g} with probability {1 - promise['delta']:g}, "
+        f"error ≤ {limit} with probability {1 - promise['delta']:g}, "
         f"{grounds.get(promise['kind'], promise['kind'])}; {violated} of {judged} rows exceeded it"
     )
 
@@ -209,7 +217,7 @@ def describe_settings(settings: dict, rows: list[dict]) -> str:
     machines = sorted({row["machine"] for row in rows})
     versions = sorted({row["vattention"] for row in rows})
     parts.append(f"Measured with vattention {join(versions)} on {join(machines)}.")
-    return " ".join(parts)
+    return " ".join([*parts, settings["note"]]).strip()
 
 
 def join(words: Sequence[str]) -> str:
@@ -231,29 +239,32 @@ def find_dense_score(rows: list[dict]) -> float | None:
 def make_markdown(rows: list[dict], settings: dict) -> str:
     """Returns the tables of docs/methods.md."""
     kinds = list(settings["texts"])
-    reference = name_reference(rows)
     dense = find_dense_score(rows)
     intro = [
         describe_settings(settings, rows),
         "**Bold**: on the front. *Italic*: computes the scores of all keys, and does not take "
-        "part in the front. †: promises a bounded error.",
+        "part in the front. †: promises a bounded error. ▲: reads another share than requested. "
+        "Times and RULER scores are those of the settings chosen on other texts, at the share that "
+        "these read there; a timed step reads all tokens where that costs less.",
     ]
     if dense is not None:
         intro.append(f"Dense attention has a RULER score of {100 * dense:.1f} %.")
     blocks = [textwrap.fill(text, 100, break_on_hyphens=False) for text in intro]
     for density in settings["densities"]:
+        table = rank(rows, kinds, density)
         lines = [
-            f"| {name_density(density)} | error | relative to {reference} (95 %) | read "
-            "| index, bytes | time | RULER, % |",
+            f"| {name_density(density)} | error | relative to {name_reference(table)} (95 %) "
+            "| read | index, bytes | time | RULER, % |",
             "|---|--:|--:|--:|--:|--:|--:|",
         ]
-        for standing in rank(rows, kinds, density):
+        for standing in table:
             cell = standing.cell
             lines.append(
                 f"| {mark_name(standing)} | {show_error(standing.error)} "
-                f"| {show_ratio(standing.ratio)} | {percent(standing.read)} "
-                f"| {show_bytes(standing.index)} | {show_time(cell['time'])} "
-                f"| {show_score(cell['ruler'])} |"
+                f"| {show_ratio(standing.ratio)} | {show_read(standing, density)} "
+                f"| {show_bytes(standing.index)} "
+                f"| {add_part(show_time(cell['time']), cell['time'])} "
+                f"| {add_part(show_score(cell['ruler']), cell['ruler'])} |"
             )
         blocks.append("\n".join(lines))
         missing = list_missing(rows, kinds, density)
@@ -263,9 +274,10 @@ def make_markdown(rows: list[dict], settings: dict) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def name_reference(rows: list[dict]) -> str:
+def name_reference(table: list[Standing]) -> str:
     """Returns the reference of ratios, for the head of a column."""
-    return f"`{REFERENCE}`" if any(row["stem"] == REFERENCE for row in rows) else "the best"
+    reference = find_reference(table)
+    return reference.name if reference else "the best"
 
 
 def mark_name(standing: Standing) -> str:
@@ -427,7 +439,7 @@ def plot_indexes(table: list[Standing], colours: dict[str, str], density: float)
         at = (x.place(standing.index), y.place(standing.error))
         colour = colours.get(standing.stem, GREY) if standing.front else GREY
         parts.append(draw_point(at, colour, standing.front))
-        box = find_room(at, 6.4 * len(standing.name) + 4, taken)
+        box = find_room(at, 6.4 * len(standing.name) + 4, taken, x.start)
         taken.append(box)
         weight = {"font-weight": "bold"} if standing.front else {}
         style = {"font-style": "italic"} if standing.scans else {}
@@ -441,15 +453,18 @@ def plot_indexes(table: list[Standing], colours: dict[str, str], density: float)
     return wrap_svg(parts, 920, 480, f"Error against index at {name_density(density)}")
 
 
-def find_room(at: tuple[float, float], width: float, taken: list) -> tuple:
-    """Returns a free box for a label near a point: left, top, right and bottom."""
+def find_room(at: tuple[float, float], width: float, taken: list, left: float = 0) -> tuple:
+    """Returns a free box for a label near a point: left, top, right and bottom.
+
+    `left` is the left end of the plot.
+    """
     height = 14
     boxes = []
     for distance in range(0, 120, 7):
         for drop in (distance, -distance):
             top = at[1] - height / 2 + drop
             boxes.append((at[0] + 8, top, at[0] + 8 + width, top + height))
-            if at[0] - 8 - width > 0:
+            if at[0] - 8 - width > left:
                 boxes.append((at[0] - 8 - width, top, at[0] - 8, top + height))
     return next((box for box in boxes if not any(overlap(box, other) for other in taken)), boxes[0])
 
@@ -461,12 +476,13 @@ def overlap(a: tuple, b: tuple) -> bool:
 # The page.
 
 STYLE = """
-body { font: 15px/1.5 sans-serif; max-width: 1180px; margin: 2em auto; padding: 0 1em; }
+body { font: 15px/1.5 sans-serif; max-width: 1800px; margin: 2em auto; padding: 0 1em; }
+p, ul { max-width: 60em; }
 svg { font: 12px sans-serif; max-width: 100%; height: auto; }
 .grid { stroke: #e4e4e4; fill: none; } .leader { stroke: #c4c4c4; fill: none; }
 .wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: 13px; margin: 1em 0; }
-th, td { padding: 3px 9px; text-align: right; white-space: nowrap; }
+table { border-collapse: collapse; font-size: 12px; margin: 1em 0; }
+th, td { padding: 3px 7px; text-align: right; white-space: nowrap; }
 th:first-child, td:first-child, .text { text-align: left; }
 th { border-bottom: 2px solid #444; cursor: pointer; vertical-align: bottom; }
 th[aria-sort=ascending]::after { content: " ▲"; } th[aria-sort=descending]::after { content: " ▼"; }
@@ -506,7 +522,7 @@ def make_page(rows: list[dict], settings: dict) -> str:
     body = [
         "<h1>Sparse attention at equal density</h1>",
         f"<p>{html.escape(describe_settings(settings, rows))}</p>",
-        explain(name_reference(rows).strip("`"), dense),
+        explain(dense),
         "<h2>Error against density</h2>",
         "<p>Coloured methods are on the front of at least one density. Dashed methods compute the "
         "scores of all keys at each step.</p>",
@@ -517,7 +533,7 @@ def make_page(rows: list[dict], settings: dict) -> str:
         body += [
             f"<h2>Methods that read {name_density(density)} of the tokens</h2>",
             f'<div class="wide">{plot_indexes(table, colours, density)}</div>',
-            f'<div class="wide">{make_table(table, kinds, name_reference(rows))}</div>',
+            f'<div class="wide">{make_table(table, density, kinds)}</div>',
         ]
         if missing:
             body.append(f'<p class="missing">Missing: {html.escape("; ".join(missing))}.</p>')
@@ -547,23 +563,27 @@ def make_page(rows: list[dict], settings: dict) -> str:
     )
 
 
-def explain(reference: str, dense: float | None) -> str:
+def explain(dense: float | None) -> str:
     """Returns the meaning of the columns, as a list in HTML."""
     entries = {
         "error": "|out - exact| / |exact|: mean over query heads, queries and layers, then over "
         "the texts. Tables are sorted by it.",
-        f"relative to {reference}": "geometric mean over the texts of the ratio of both errors, "
+        "relative": "geometric mean over the texts of the ratio of both errors, "
         "with Student's 95 % interval, paired by text. An interval that contains 1 shows no "
-        "difference.",
+        f"difference. The other method is {REFERENCE}, or the best where that is missing.",
         "read": "share of the visible tokens that the query heads of a KV head read together. "
-        "Settings were chosen on other texts, so it can differ from the requested density.",
+        "Where the chosen settings read another share of a text, the size, mass, threshold or "
+        "epsilon was searched again on this text, by the density alone. ▲ marks methods that still "
+        f"read over {100 * SLACK:g} % more or less than requested.",
         "index": "bytes per token and KV head that a method stores beside keys and values.",
-        "time": "time of a decode step, relative to dense attention. Below 1 is faster.",
-        "RULER": "mean score of the answers, and its difference to dense attention in the same "
-        "cases with a 95 % interval"
+        "time": "time of a decode step, relative to dense attention, with the settings that were "
+        "chosen on other texts, and the share that these read. A step reads all tokens where that "
+        "costs less. Below 1 is faster.",
+        "RULER": "mean score of the answers, the share that was read, and the difference to dense "
+        "attention in the same cases with a 95 % interval"
         + (f"; dense attention has {100 * dense:.1f} %." if dense is not None else "."),
         "front": "bold methods. No other method has at most their error, their index and their "
-        f"reads (beyond {SLACK:.0%} more than requested), and less of one of them. Methods in "
+        f"reads (beyond {100 * SLACK:g} % too many), and less of one of them. Methods in "
         "italics compute the scores of all keys at each step; they are references, and do not "
         "take part.",
         "-": "not measured, or not possible; a missing number is never estimated.",
@@ -573,9 +593,11 @@ def explain(reference: str, dense: float | None) -> str:
     return f"<ul>{''.join(items)}</ul>"
 
 
-def make_table(table: list[Standing], kinds: Sequence[str], reference: str) -> str:
-    heads = ["method", "error", f"relative to {reference.strip('`')} (95 %)", "read", *kinds]
-    heads += ["index, bytes", "time", "RULER, %", "to dense (95 %)", "promise", "settings"]
+def make_table(table: list[Standing], density: float, kinds: Sequence[str]) -> str:
+    """Returns the table of one density in HTML."""
+    heads = ["method", "error", f"relative to {name_reference(table)} (95 %)", "read", *kinds]
+    heads += ["index, bytes", "time", "read", "RULER, %", "read", "to dense (95 %)"]
+    heads += ["promise", "settings"]
     lines = [f"<th>{html.escape(head)}</th>" for head in heads]
     lines = ["<table>", f"<thead><tr>{''.join(lines)}</tr></thead>", "<tbody>"]
     for standing in table:
@@ -585,21 +607,33 @@ def make_table(table: list[Standing], kinds: Sequence[str], reference: str) -> s
             f"<td>{html.escape(standing.name)}</td>",
             write_cell(show_error(standing.error), standing.error),
             write_cell(show_ratio(standing.ratio), (standing.ratio or [None])[0]),
-            write_cell(percent(standing.read), standing.read),
+            write_cell(show_read(standing, density), standing.read),
         ]
         for kind in kinds:
             error = cell["texts"][kind]["error"]
             cells.append(write_cell(show_error(error), error))
         cells += [
             write_cell(show_bytes(standing.index), standing.index),
-            write_cell(show_time(cell["time"]), cell["time"]),
+            write_cell(show_time(cell["time"]), cell["time"] and cell["time"]["relative"]),
+            write_cell(show_part(cell["time"]), cell["time"] and cell["time"]["read"]),
             write_cell(show_score(ruler), ruler and ruler["score"]),
+            write_cell(show_part(ruler), ruler and ruler["read"]),
             write_cell(show_difference(ruler), ruler and ruler["difference"]),
             f'<td class="text">{html.escape(show_promise(cell))}</td>',
             f'<td class="text">{html.escape(cell["settings"])}</td>',
         ]
         lines.append(f'<tr class="{classes}">{"".join(cells)}</tr>')
     return "\n".join([*lines, "</tbody>", "</table>"])
+
+
+def show_part(measured: dict | None) -> str:
+    """Formats the share that was read in a measurement of time or answers."""
+    return "-" if measured is None or measured["read"] is None else percent(measured["read"])
+
+
+def add_part(text: str, measured: dict | None) -> str:
+    """Appends the share that was read, which no search corrects for times and answers."""
+    return f"{text} at {show_part(measured)}" if measured else text
 
 
 def show_difference(ruler: dict | None) -> str:
