@@ -326,7 +326,8 @@ class Commands(BoardTest):
         self.assertEqual(row["cells"]["0.1"]["time"], None)
         text = (self.folder / "board/index.html").read_text()
         self.assertIn("Missing: method-5-least (no setting reads so little", text)
-        self.assertIn("<td>-</td>", text)
+        # The time follows the size of the index.
+        self.assertIn(">35</td><td>-</td>", text)
 
     def test_rows_that_cannot_be_compared_are_refused(self):
         self.run_board()
@@ -342,6 +343,19 @@ class Commands(BoardTest):
         settings.write_text(text.replace("tokens = 64", "tokens = 65"))
         self.assertIn("found no row", self.run_board("--steps", "page", code=2))
         self.assertEqual(self.said.count("measured with other settings"), 3)
+
+    def test_another_file_of_the_same_name_replaces_no_row(self):
+        self.run_board()
+        before = self.read_rows()
+        self.take_log()
+        (self.folder / "other").mkdir()
+        same = self.folder / "other/method-1.toml"
+        same.write_text(f'base = "{self.methods[0]}"\n')
+        # A file outside of the repository is known by its name alone.
+        with mock.patch.object(leaderboard, "name_file", str):
+            self.assertIn("is the row of method-1.toml", self.run_board(same, code=1))
+        self.assertIn("tune method-1 manual", self.take_log())
+        self.assertEqual(self.read_rows(), before)
 
     def test_bad_input_is_refused(self):
         self.assertIn("nowhere.toml: expected", self.run_board("nowhere.toml", code=2))
