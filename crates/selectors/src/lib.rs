@@ -6,6 +6,7 @@
 mod block_scores;
 #[cfg(test)]
 mod clusters_golden;
+mod direction_clusters;
 mod double_sparsity;
 mod duo_attention;
 mod fastgen;

@@ -1,11 +1,12 @@
 //! Clusters of a fixed context, in one level or two, and those that exceed the threshold for a
 //! query.
 
-use vattention_core::ndarray::{Array2, ArrayView1, ArrayView2, Axis, s};
-use vattention_core::{Picks, Row, Site, Size, SoftmaxForm, plugin::PromptQueries};
+use vattention_core::ndarray::{ArrayView2, Axis, s};
+use vattention_core::{Picks, Row, Size, SoftmaxForm, plugin::PromptQueries};
 
 use super::{SqueezedAttentionSelector, ThresholdRule};
-use vattention_index::clusters::{Centroids, Clusters, assign, k_means, order};
+use crate::direction_clusters::label_by_direction;
+use vattention_index::clusters::Clusters;
 
 /// Clustered context.
 #[derive(Clone, Debug)]
@@ -40,13 +41,7 @@ impl Context {
         let count = prompt.queries.len_of(Axis(1));
         let observed = prompt.queries.slice(s![.., count - window.min(count).., ..]);
         let cluster_by_direction = |points: ArrayView2<'_, f32>, size: Size, which| {
-            find_labels(
-                normalise(points).view(),
-                size.to_tokens(tokens),
-                config.iterations,
-                site,
-                which,
-            )
+            label_by_direction(points, size.to_tokens(tokens), config.iterations, site, which)
         };
         let build_level = |labels: &[usize], rule: ThresholdRule| {
             let clusters = Clusters::new(keys.view(), labels);
@@ -254,33 +249,4 @@ fn find_threshold(clusters: &Clusters, tokens: usize, averages: Vec<Vec<f64>>) -
         left -= size;
     }
     0.0
-}
-
-/// Computes the cluster of each of `points` `[points, dim]`, with at most `most` clusters.
-fn find_labels(
-    points: ArrayView2<'_, f32>,
-    most: usize,
-    iterations: u16,
-    site: &Site,
-    which: usize,
-) -> Vec<usize> {
-    let order = order(points.nrows(), site, which);
-    let centroids = k_means(points, most, iterations, order);
-    assign(points, &Centroids::new(centroids.view()))
-}
-
-/// Normalises points `[points, dim]` to norm 1. Zero vectors stay.
-fn normalise(points: ArrayView2<'_, f32>) -> Array2<f32> {
-    let mut points = points.to_owned();
-    for mut point in points.rows_mut() {
-        let norm = norm(point.view());
-        if norm > 0.0 {
-            point.mapv_inplace(|x| (f64::from(x) / norm) as f32);
-        }
-    }
-    points
-}
-
-fn norm(point: ArrayView1<'_, f32>) -> f64 {
-    point.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt()
 }
