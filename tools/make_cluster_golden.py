@@ -22,6 +22,11 @@ leave open are marked OPEN:
   key of a query's list is linked to the first key and to the preceding one, rank by rank, up to a
   largest number of links per key; each token is linked to its neighbours in the text; the search
   begins at the newest token and at the nearest keys of the last queries.
+- ClusterKV (https://arxiv.org/abs/2412.03213): keys are clustered by direction, those of the prompt
+  and those of each block of later tokens, and a cluster is represented by the mean of its keys. The
+  clusters with the largest products with the query are read, the last one in part. OPEN: starting
+  points are distinct keys in a random order; tokens after the last block are always read; of
+  clusters with the same product, lower tokens come first.
 """
 
 import heapq
@@ -230,6 +235,25 @@ def retrieval(keys, prompt, queries, config, taken):
     return dict(config=config, taken=taken, links=links, picks=picks)
 
 
+def cluster_kv(keys, queries, config, taken):
+    """Returns a case: clusters of the prompt, and the picks of each query."""
+    ends = [PROMPT, *range(PROMPT + config["block"], TOKENS + 1, config["block"])]
+    blocks, first = [], 0
+    for which, end in enumerate(ends):
+        part = keys[first:end]
+        most = max(1, len(part) // config["cluster"])
+        labels = k_means(directions(part), most, config["iterations"], which)
+        blocks.append((labels, means(part, labels)))
+        first = end
+    found = dict(config=config, taken=taken, labels=blocks[0][0].tolist(), picks=[])
+    for query in queries:
+        scores = np.concatenate([(centroids @ query)[labels] for labels, centroids in blocks])
+        others = [t for t in np.argsort(-scores, kind="stable").tolist() if t not in taken]
+        after = [t for t in range(ends[-1], TOKENS) if t not in taken]
+        found["picks"].append(sorted([*others[: config["size"]], *after]))
+    return found
+
+
 def main():
     rng = np.random.default_rng(1)
 
@@ -256,6 +280,14 @@ def main():
         for config in graphs
         for taken in ([], list(range(60, 120)))
     ]
+    cluster_kvs = [
+        cluster_kv(keys, queries, config, taken)
+        for config, taken in [
+            (dict(size=30, cluster=8, block=16, iterations=10), []),
+            (dict(size=30, cluster=8, block=16, iterations=10), list(range(0, 20))),
+            (dict(size=17, cluster=5, block=7, iterations=3), [2, 150, 239]),
+        ]
+    ]
     place = {key: PLACE[key] for key in ("seed", "layer", "kv_head")}
     head = dict(
         place=place,
@@ -264,7 +296,10 @@ def main():
         prompt=prompt.tolist(),
         queries=queries.tolist(),
     )
-    print(json.dumps(dict(head=head, squeezed=squeezes, tactic=tactics, retrieval=retrievals)))
+    selectors = dict(
+        squeezed=squeezes, tactic=tactics, retrieval=retrievals, cluster_kv=cluster_kvs
+    )
+    print(json.dumps(dict(head=head, **selectors)))
 
 
 main()

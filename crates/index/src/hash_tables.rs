@@ -144,6 +144,14 @@ impl HashTableIndex {
         hashed.chain(blocks * BLOCK..row.visible())
     }
 
+    /// Sums, over the tables, of the [probability](Lsh::bucket_probabilities) that a row's query
+    /// falls into the bucket of each token in the complete blocks that are wholly visible.
+    pub fn soft_collisions(&self, row: &Row<'_>, soften: impl Fn(f32) -> f32) -> Vec<f32> {
+        let weights = self.lsh.bucket_probabilities(row.query(), soften);
+        let blocks = &self.blocks[..self.visible_blocks(row)];
+        blocks.iter().flat_map(|block| block.sum_weights(&weights)).collect()
+    }
+
     /// Probability, over the draw of the tables, that a row finds each of these tokens.
     pub fn probabilities(&self, row: &Row<'_>, tokens: &[usize]) -> Vec<f64> {
         let blocks = self.visible_blocks(row);

@@ -17,6 +17,7 @@ pub(crate) struct Golden {
     pub(crate) squeezed: Vec<serde_json::Value>,
     pub(crate) tactic: Vec<serde_json::Value>,
     pub(crate) retrieval: Vec<serde_json::Value>,
+    pub(crate) cluster_kv: Vec<serde_json::Value>,
 }
 
 /// A prompt, its last queries, tokens that come later, and a query for each member of the group.

@@ -3,7 +3,9 @@
 //! Linking this crate registers the selectors, so that pipeline files can name them. The
 //! `vattention` facade links it.
 
+mod ark_vale;
 mod block_scores;
+mod cluster_kv;
 #[cfg(test)]
 mod clusters_golden;
 mod direction_clusters;
@@ -26,9 +28,11 @@ mod prompt_attention;
 mod quest;
 mod received_attention;
 mod retrieval_attention;
+mod rotated_codes;
 mod scissorhands;
 mod sink;
 mod snapkv;
+mod socket;
 mod sparq;
 mod squeezed_attention;
 mod tactic;
@@ -40,6 +44,8 @@ mod window;
 
 use vattention_core::{Error, Result, Selector};
 
+pub use ark_vale::ArkVale;
+pub use cluster_kv::ClusterKv;
 pub use double_sparsity::{DoubleSparsity, Importance};
 pub use duo_attention::DuoAttention;
 pub use fastgen::FastGen;
@@ -55,9 +61,11 @@ pub use oracle_top_p::{MassScope, OracleTopP};
 pub use pq_cache::{Codebook, Metric, PartBits, PartCodes, PartTable, PqCache};
 pub use quest::Quest;
 pub use retrieval_attention::RetrievalAttention;
+pub use rotated_codes::RotatedCodesTopK;
 pub use scissorhands::Scissorhands;
 pub use sink::Sink;
 pub use snapkv::{PoolWidth, Pooling, SnapKv};
+pub use socket::Socket;
 pub use sparq::SparQ;
 pub use squeezed_attention::{CoarseClusters, SqueezedAttention};
 pub use tactic::Tactic;

@@ -32,7 +32,7 @@
 //! at least three, chosen from all pages, not only from the tokens left over; here a size is a
 //! number of new tokens, as for every selector.
 
-mod page;
+pub(crate) mod page;
 
 use std::num::NonZeroUsize;
 

@@ -25,6 +25,17 @@ impl HashBlock {
         counts
     }
 
+    /// Sums the weights of each key's buckets over the tables. `weights` are `[tables][2^bits]`.
+    pub(super) fn sum_weights(&self, weights: &[Vec<f32>]) -> [f32; BLOCK] {
+        let mut sums = [0.0; BLOCK];
+        for (signatures, weights) in self.signatures.iter().zip(weights) {
+            for (sum, &signature) in sums.iter_mut().zip(signatures) {
+                *sum += weights[usize::from(signature)];
+            }
+        }
+        sums
+    }
+
     /// Subtracts the mean from a key.
     pub(super) fn center<'k>(&self, key: &'k mut [f32]) -> &'k [f32] {
         key.iter_mut().zip(&self.mean).for_each(|(x, mean)| *x -= mean);

@@ -54,17 +54,49 @@ impl Lsh {
         Self { planes, head_dim, bits, transform }
     }
 
-    /// Signature of a query in each table. Signatures do not depend on the query's length.
-    pub fn signatures(&self, query: &[f32]) -> Vec<u16> {
+    /// Products of a query with the normals of all planes, `[tables · bits]`.
+    fn products(&self, query: &[f32]) -> Vec<f32> {
         let dim = self.transform.dim(self.head_dim);
         let count = self.planes.len() / dim;
         let mut products = vec![0.0; count];
         let planes = Tokens::new(&self.planes, count, dim).columns(0..self.head_dim);
         planes.dots(0..count, query, &mut products);
+        products
+    }
+
+    /// Signature of a query in each table. Signatures do not depend on the query's length.
+    pub fn signatures(&self, query: &[f32]) -> Vec<u16> {
+        let products = self.products(query);
         let pack = |signs: &[f32]| {
             signs.iter().enumerate().fold(0, |all, (j, &x)| all | u16::from(x > 0.0) << j)
         };
         products.chunks_exact(self.bits.get().into()).map(pack).collect()
+    }
+
+    /// Probabilities with which a query falls into each bucket of each table,
+    /// `[tables][2^bits]`, if sign `j` of its signature is positive with probability
+    /// `1 / (1 + exp(−2 h_j))`, independently of the others. `soften` maps the product with a plane
+    /// to `h_j`.
+    pub fn bucket_probabilities(
+        &self,
+        query: &[f32],
+        soften: impl Fn(f32) -> f32,
+    ) -> Vec<Vec<f32>> {
+        let products = self.products(query);
+        let table = |products: &[f32]| {
+            let mut buckets = vec![1.0];
+            for &product in products {
+                let half = soften(product);
+                let [positive, negative] = [-half, half].map(|x| 1.0 / (1.0 + libm::expf(2.0 * x)));
+                let with_sign: Vec<f32> = buckets.iter().map(|p| p * positive).collect();
+                for p in &mut buckets {
+                    *p *= negative;
+                }
+                buckets.extend(with_sign);
+            }
+            buckets
+        };
+        products.chunks_exact(self.bits.get().into()).map(table).collect()
     }
 
     /// Signatures of at most [`BLOCK`] keys, `[tables][BLOCK]`; signatures beyond the number of

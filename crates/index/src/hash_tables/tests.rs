@@ -204,3 +204,30 @@ fn index_bytes_are_those_of_complete_blocks() {
     index.append(&head.part(0..head.tokens));
     assert_eq!(index.bytes(), 2 * (12 * BLOCK * 2 + 8 * 4 + 8));
 }
+
+/// Buckets have probabilities that sum to 1 in each table. With hard signs, soft collisions count
+/// the tables in which a key agrees with the query.
+#[test]
+fn soft_collisions_count_tables_if_signs_are_hard() {
+    let head = Head::new(2 * BLOCK + 9, 8, 5, Texture::Gaussian);
+    let config = config(Rule::Any, Transform::Angular, false);
+    let mut index = config.index("test", head.site()).unwrap();
+    index.append(&head.part(0..head.tokens));
+    for row in head.step(head.tokens).rows() {
+        for soften in [|x: f32| 0.3 * x, |x: f32| 100.0 * x.signum()] {
+            let buckets = index.lsh.bucket_probabilities(row.query(), soften);
+            assert_eq!((buckets.len(), buckets[0].len()), (12, 16));
+            for table in buckets {
+                assert!((table.iter().sum::<f32>() - 1.0).abs() < 1e-5, "{table:?}");
+            }
+        }
+        let counts = index.soft_collisions(&row, |x| 100.0 * x.signum());
+        let query = index.lsh.signatures(row.query());
+        for (block, counts) in index.blocks.iter().zip(counts.chunks(BLOCK)) {
+            let agreeing = block.count_agreeing_tables(&query);
+            let close = |(a, &b): (&f32, &u16)| (a - f32::from(b)).abs() < 1e-5;
+            assert!(counts.iter().zip(&agreeing).all(close), "{counts:?}, not {agreeing:?}");
+        }
+        assert_eq!(index.soft_collisions(&row, |x| x).len(), 2 * BLOCK);
+    }
+}

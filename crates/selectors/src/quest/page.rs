@@ -9,20 +9,20 @@ use vattention_index::Term;
 /// Smallest and largest number of each channel over the keys of a page. The largest is stored as
 /// the smallest of the negated numbers, so that both are lower bounds.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Page {
-    pub(super) tokens: usize,
+pub(crate) struct Page {
+    pub(crate) tokens: usize,
     /// Smallest numbers of the keys and of the negated keys, `[head_dim]` each.
-    pub(super) least: [Vec<f32>; 2],
+    pub(crate) least: [Vec<f32>; 2],
 }
 
 impl Page {
     /// Creates a page without tokens.
-    pub(super) fn new(dim: usize) -> Self {
+    pub(crate) fn new(dim: usize) -> Self {
         Self { tokens: 0, least: [(); 2].map(|()| vec![f32::INFINITY; dim]) }
     }
 
     /// Creates the page of some tokens.
-    pub(super) fn from_tokens(keys: Tokens<'_>, tokens: Range<usize>) -> Self {
+    pub(crate) fn from_tokens(keys: Tokens<'_>, tokens: Range<usize>) -> Self {
         let mut page = Self::new(keys.dim());
         let mut key = vec![0.0; keys.dim()];
         for token in tokens {
@@ -32,7 +32,7 @@ impl Page {
         page
     }
 
-    pub(super) fn add(&mut self, key: &[f32]) {
+    pub(crate) fn add(&mut self, key: &[f32]) {
         let [smallest, smallest_negated] = &mut self.least;
         smallest.iter_mut().zip(key).for_each(|(least, &x)| *least = least.min(x));
         smallest_negated.iter_mut().zip(key).for_each(|(least, &x)| *least = least.min(-x));
@@ -40,12 +40,12 @@ impl Page {
     }
 
     /// Largest magnitude in a channel.
-    pub(super) fn magnitude(&self, channel: usize) -> f32 {
+    pub(crate) fn magnitude(&self, channel: usize) -> f32 {
         -self.least[0][channel].min(self.least[1][channel])
     }
 
     /// Computes the bound of the keys' products, summed in the same order as those of labels.
-    pub(super) fn bound(&self, terms: &[Vec<Term>; 2]) -> f32 {
+    pub(crate) fn bound(&self, terms: &[Vec<Term>; 2]) -> f32 {
         let mut bound = 0.0;
         for (least, terms) in self.least.iter().zip(terms) {
             bound += terms.iter().fold(0.0, |sum, &(c, weight)| sum + weight * least[c]);
@@ -56,7 +56,7 @@ impl Page {
 
 /// Returns the factors of a page's two lower bounds, summed over `queries`: where a query is
 /// negative, its product is largest with the smallest key, where it is positive, with the largest.
-pub(super) fn terms<'a>(queries: impl Iterator<Item = &'a [f32]>) -> [Vec<Term>; 2] {
+pub(crate) fn terms<'a>(queries: impl Iterator<Item = &'a [f32]>) -> [Vec<Term>; 2] {
     let mut weights: [Vec<f32>; 2] = [Vec::new(), Vec::new()];
     for query in queries {
         for (side, weights) in weights.iter_mut().enumerate() {
