@@ -25,6 +25,7 @@ mod oracle_top_p;
 mod pq_cache;
 mod predicted_logits;
 mod prompt_attention;
+mod prompt_eviction;
 mod quest;
 mod received_attention;
 mod retrieval_attention;
@@ -39,6 +40,7 @@ mod tactic;
 #[cfg(test)]
 mod test_picks;
 mod top_p;
+mod tova;
 mod twilight;
 mod window;
 
@@ -59,6 +61,7 @@ pub use network::{Activation, Affine, CodeMap, Network};
 pub use oracle_top_k::OracleTopK;
 pub use oracle_top_p::{MassScope, OracleTopP};
 pub use pq_cache::{Codebook, Metric, PartBits, PartCodes, PartTable, PqCache};
+pub use prompt_eviction::{EvictionScore, PromptEviction};
 pub use quest::Quest;
 pub use retrieval_attention::RetrievalAttention;
 pub use rotated_codes::RotatedCodesTopK;
@@ -69,6 +72,7 @@ pub use socket::Socket;
 pub use sparq::SparQ;
 pub use squeezed_attention::{CoarseClusters, SqueezedAttention};
 pub use tactic::Tactic;
+pub use tova::Tova;
 pub use twilight::Twilight;
 pub use window::Window;
 
