@@ -88,10 +88,19 @@ def methods(share, tokens):
         "loki": table("loki", size=share, rank=16, basis=f"{WEIGHTS}/smollm2-basis.safetensors"),
         "sparq": table("sparq", size=share, channels=16),
         "pq-cache": table("pq-cache", size=share),
+        "rotated-codes": table("rotated-codes", size=share),
+        "ark-vale": table("ark-vale", size=share),
+        "cluster-kv": table("cluster-kv", size=share),
+        "socket": table("socket", size=share),
         "inf-llm": table("inf-llm", size=share),
         "squeezed-attention": table("squeezed-attention", size=share),
         "retrieval-attention": table("retrieval-attention", size=share),
         "snapkv": table("snapkv", size=128 + picked),
+        **{
+            f"prompt-eviction, {score}": table("prompt-eviction", size=picked, score=score)
+            for score in ("key-norm", "key-difference", "lag", "expected-attention")
+        },
+        "tova": table("tova", size=128 + picked),
         "h2o": table("h2o", heavy=picked, recent=128),
         "scissorhands": table("scissorhands", size=128 + picked, recent=128),
     }
@@ -103,8 +112,11 @@ UNRANKED = [
     "retrieval-attention",
     "inf-llm",
     "snapkv",
+    "prompt-eviction",
+    "tova",
     "h2o",
     "scissorhands",
+    "reuse",
     "duo-attention",
     "magic-pig",
 ]

@@ -36,6 +36,12 @@ write tests/golden/clusters.json tools/make_cluster_golden.py
 for selector in sparq hata duo pyramid scissorhands fastgen; do
   write "tests/golden/$selector.json" tools/make_selectors_golden.py "$selector"
 done
+for selector in prompt-eviction tova reuse; do
+  write "tests/golden/$selector.json" tools/make_state_golden.py "$selector"
+done
+for selector in rotated-codes ark-vale socket; do
+  write "tests/golden/$selector.json" tools/make_retrieval_golden.py "$selector"
+done
 step "$python" tools/make_gguf_golden.py -o $golden
 step "$python" tools/make_mxfp4_golden.py -o $golden/mxfp4
 step "$python" tools/make_gguf_tokenizer_golden.py -o $golden

@@ -63,7 +63,7 @@ fn an_error_about_an_unknown_name_lists_similar_names() {
     assert!(near.starts_with("priorty: cannot be read: "), "{near}");
     assert!(near.contains("similar names are `priority`"), "{near}");
     assert!(problem("vattention").contains("`vattention-strict`"));
-    assert!(problem("zzzzzzzzzzzz").contains("the built-in pipelines are `dense`"));
+    assert!(problem("zzzzzzzzzzzz").contains("the built-in pipelines are `ark-vale`"));
     let suffixed = problem("priority.toml");
     assert!(
         suffixed.contains("the built-in pipeline of this name is called `priority`"),

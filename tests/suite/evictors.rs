@@ -196,7 +196,9 @@ proptest! {
     /// A fork reads the same tokens as its original, and a fork with other queries has no effect on
     /// them.
     #[test]
-    fn forks_learn_independently(decoding in decodings(), forked in 0..STEPS, which in 0_usize..8) {
+    fn forks_learn_independently(
+        decoding in decodings(), forked in 0..STEPS, which in 0_usize..13,
+    ) {
         let toml = [
             "type = \"h2o\"\nheavy = 9\nrecent = 5",
             "type = \"snapkv\"\nsize = 20\nwindow = 4",
@@ -206,6 +208,11 @@ proptest! {
             "type = \"squeezed-attention\"\nsize = 12\nclusters = 0.2\nwindow = 9",
             "type = \"tactic\"\nmass = 0.5\ncluster = 5",
             "type = \"retrieval-attention\"\nsize = 12\nneighbours = 5",
+            "type = \"tova\"\nsize = 14",
+            "type = \"prompt-eviction\"\nscore = \"lag\"\nsize = 20\npartition = 8",
+            "type = \"prompt-eviction\"\nscore = \"expected-attention\"\nsize = 20",
+            "type = \"cluster-kv\"\nsize = 12\ncluster = 5\nblock = 3",
+            "type = \"reuse\"\nevery = 3\nof = { type = \"oracle-top-k\", size = 9 }",
         ][which];
         let pipeline = pipeline(&format!("[[selectors]]\n{toml}\n"));
         let outputs = decoding.run("cpu", &pipeline);
@@ -230,6 +237,10 @@ proptest! {
             "type = \"h2o\"\nheavy = 200\nrecent = 200",
             "type = \"snapkv\"\nsize = 400",
             "type = \"inf-llm\"\nsize = 400",
+            "type = \"tova\"\nsize = 400",
+            "type = \"prompt-eviction\"\nscore = \"key-norm\"\nsize = 400",
+            "type = \"cluster-kv\"\nsize = 400",
+            "type = \"reuse\"\nevery = 3\nof = { type = \"oracle-top-k\", size = 400 }",
             "type = \"squeezed-attention\"\nsize = 400\nclusters = 0.2\nwindow = 9",
         ] {
             let outputs = decoding.run("cpu", &pipeline(&format!("[[selectors]]\n{toml}\n")));
@@ -279,6 +290,12 @@ fn backends_learn_the_same_from_small_integers() {
         "type = \"squeezed-attention\"\nthreshold = 0.002\nwindow = 9",
         "type = \"tactic\"\nmass = 0.7\ncluster = 9",
         "type = \"retrieval-attention\"\nsize = 0.1\nneighbours = 20",
+        "type = \"tova\"\nsize = 0.2",
+        "type = \"prompt-eviction\"\nscore = \"key-difference\"\nsize = 0.1",
+        "type = \"prompt-eviction\"\nscore = \"lag\"\nsize = 0.1\npartition = 32",
+        "type = \"prompt-eviction\"\nscore = \"expected-attention\"\nsize = 0.1",
+        "type = \"cluster-kv\"\nsize = 0.1\ncluster = 9",
+        "type = \"reuse\"\nevery = 2\nof = { type = \"oracle-top-k\", size = 0.1 }",
     ] {
         let pipeline = pipeline(&format!("[[selectors]]\n{toml}\n"));
         for seed in 0..12 {

@@ -126,6 +126,7 @@ fn steps_after_a_return_are_those_without_the_steps_in_between() {
         }
     }
     let expected = [
+        "cluster-kv",
         "fastgen",
         "h2o",
         "inf-llm",
@@ -133,9 +134,12 @@ fn steps_after_a_return_are_those_without_the_steps_in_between() {
         "magic-pig",
         "pq-cache",
         "retrieval-attention",
+        "reuse",
         "scissorhands",
+        "socket",
         "squeezed-attention",
         "tactic",
+        "tova",
     ];
     assert!(refused.iter().eq(expected), "{refused:?}");
     assert!(returned > 40, "{returned}");

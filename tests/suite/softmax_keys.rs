@@ -21,19 +21,23 @@ const CAP: f32 = 2.5;
 const SINKS: [f32; 2] = [6.0, 4.0];
 
 /// Selectors whose picks follow from the logits and weights of tokens.
-const SELECTORS: [&str; 6] = [
+const SELECTORS: [&str; 7] = [
     "type = 'oracle-top-p'\nmass = 0.7\nof = 'all'",
     "type = 'oracle-top-p'\nmass = 0.7\nof = 'all'\nscore = 'group'",
     "type = 'sparq'\nsize = 12\nchannels = 32\nscore = 'group'",
     "type = 'twilight'\nmass = 0.7\nof = { type = 'oracle-top-k', size = 60 }",
     "type = 'snapkv'\nsize = 12\nwindow = 4\npool = 1\npooling = 'max'",
     "type = 'h2o'\nheavy = 12\nrecent = 4",
+    "type = 'tova'\nsize = 12",
 ];
 
 /// Sizes of the selectors that count tokens which other selectors have picked, and of the same
 /// selectors with one token more.
-const ONE_MORE: [(&str, &str); 2] =
-    [("'snapkv'\nsize = 12", "'snapkv'\nsize = 13"), ("heavy = 12", "heavy = 13")];
+const ONE_MORE: [(&str, &str); 3] = [
+    ("'snapkv'\nsize = 12", "'snapkv'\nsize = 13"),
+    ("heavy = 12", "heavy = 13"),
+    ("'tova'\nsize = 12", "'tova'\nsize = 13"),
+];
 
 /// Selector whose picks follow from the logits and from the number of tokens.
 const CAPPED_ONLY: &str = "type = 'scissorhands'\nsize = 24\nrecent = 4";

@@ -99,9 +99,9 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     (&["doublesparse", "ds"], "that is `double-sparsity` here"),
     (&["hat"], "that is `hash-attention` here"),
     (
-        &["clusterkv", "retroinfer"],
-        "there is no equivalent here; the nearest are `tactic` and `squeezed-attention`, by \
-         clusters of keys",
+        &["retroinfer"],
+        "there is no equivalent here; the nearest are `cluster-kv` and `tactic`, by clusters of \
+         keys",
     ),
     (&["roargraph", "graph"], "a search in a graph of keys is `retrieval-attention` here"),
     (&["pq"], "that is `pq-cache` here"),
@@ -120,19 +120,24 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     ),
     (&["normal", "gaussian"], "bounds by the central limit theorem are `ratio` and `clt` here"),
     (
-        &["knorm", "keydiff", "lagkv"],
-        "no selector here ranks by keys alone; the nearest is `snapkv`, by the prompt's last \
-         queries",
+        &["knorm", "keynorm", "keynorms"],
+        "that is `prompt-eviction` here with `score = \"key-norm\"`",
+    ),
+    (&["keydiff"], "that is `prompt-eviction` here with `score = \"key-difference\"`"),
+    (&["lagkv"], "that is `prompt-eviction` here with `score = \"lag\"`"),
+    (
+        &["expectedattention"],
+        "that is `prompt-eviction` here with `score = \"expected-attention\"`",
     ),
     (
-        &["tova"],
-        "there is no equivalent here; the nearest is `h2o`, which sums the attention of all \
-         queries",
+        &["criticalkv", "finch", "kvzip"],
+        "there is no equivalent here; the nearest are `snapkv` and `prompt-eviction`",
     ),
     (
-        &["expectedattention", "criticalkv", "finch"],
-        "there is no equivalent here; the nearest is `snapkv`, by the prompt's last queries",
+        &["freekv", "tidaldecode"],
+        "that is `reuse` here, around a selector such as `quest`, for successive steps of a layer",
     ),
+    (&["rabitq", "rabitqcache"], "codes of rotated keys are `rotated-codes` here"),
     (
         &["infinigen"],
         "there is no equivalent here; the nearest are `loki` and `sparq`, by a part of each key",
@@ -152,7 +157,6 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
         "budgets are not divided among the heads of a layer here; the nearest is `snapkv`, with a \
          size for each layer under `[[layers]]`",
     ),
-    (&["socket"], "there is no equivalent here; the nearest is `hash-attention`"),
 ];
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! `reuse`: the picks of another selector, which selects only at some of the steps.
 //!
-//! The other selector, `of`, selects at the first step. At the next `every − 1` steps, its picks are
-//! read again, together with all tokens that have been appended since; then it selects again.
+//! The other selector, `of`, selects at the first step. At the next `every − 1` steps, its picks
+//! are read again, together with all tokens that have been appended since; then it selects again.
 //! With `similarity`, it also selects again at a step whose queries differ from those of the last
 //! selection: if the cosine between the two, averaged over the query heads of the KV head, is
 //! below `similarity`.
