@@ -69,7 +69,7 @@ if large=$(environment "$oldest" python/requirements/large.txt); then
   export MYPYPATH=$root/python/tests/stubs
   step check "$large" -m mypy --strict -p vattention
   step check "$large" -m mypy.stubtest vattention._vattention
-  step check "$large" -m pyright --pythonpath "$work/$(basename "$large")/bin/python" "$root/python/vattention"
+  PYTHONPATH=$MYPYPATH step check "$large" -m pyright --pythonpath "$work/$(basename "$large")/bin/python" "$root/python/vattention"
   for example in "$root"/python/examples/*.py; do
     step check "$large" "$example"
   done
