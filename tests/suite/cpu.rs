@@ -230,11 +230,13 @@ register!(Sampler, "counted", Counted, "priority sampling that counts designs");
 fn samples_that_were_too_large_are_seldom_tried() {
     const STEPS: usize = 40;
     let [epsilon, delta] = [0.01, 0.1].map(|x| Fraction::try_from(x).unwrap());
+    let mut estimator = Ratio::new(epsilon, delta);
+    estimator.mode = Mode::Rigorous;
     let rigorous = Arc::new(PipelineConfig {
         share: Share::Head,
         selectors: vec![Box::new(Sink { size: Size::Tokens(8) })],
         sampler: Some(Box::new(Counted {})),
-        estimator: Some(Box::new(Ratio { mode: Mode::Rigorous, ..Ratio::new(epsilon, delta) })),
+        estimator: Some(Box::new(estimator)),
         ..PipelineConfig::default()
     });
     let run = |pipeline: &Arc<PipelineConfig>, fall_back| {
