@@ -41,7 +41,7 @@ use vattention_core::{
 
 use crate::block_scores::expand_to_tokens;
 use crate::predicted_logits::take_top_predicted;
-use crate::quest::page::{Page, terms};
+use crate::quest::page::{self, Page};
 use vattention_index::{LabelBits, Labels, Rounding};
 
 /// Tokens of the pages whose mean boxes reach the largest scores.
@@ -105,19 +105,10 @@ impl ArkValeSelector {
 
     /// Computes the scores of the pages, `[⌈visible / page⌉]`.
     fn page_scores(&self, row: &Row<'_>) -> Vec<f32> {
-        let terms = match self.config.score {
-            Score::Head => terms(std::iter::once(row.query())),
-            Score::Group => terms(row.members().map(|member| member.query())),
-        };
         let (visible, rest) = (row.visible(), row.visible() % self.config.page);
-        let mut scores = vec![0.0; visible / self.config.page];
-        for (labels, terms) in self.boxes.iter().zip(&terms) {
-            labels.add_products(terms, &mut scores);
-        }
-        if rest > 0 {
-            scores.push(mean_box(&row.keys().range(visible - rest..visible)).bound(&terms));
-        }
-        scores
+        let cut = (rest > 0).then(|| mean_box(&row.keys().range(visible - rest..visible)));
+        let full = visible / self.config.page;
+        page::scores(row, self.config.score, full, &self.boxes, cut.as_ref())
     }
 }
 

@@ -135,16 +135,8 @@ impl QuestSelector {
     /// Computes the bounds of the pages, `[⌈visible / page⌉]`, with `cut` as the last page if there
     /// is one.
     fn bounds(&self, row: &Row<'_>, cut: Option<&Page>) -> Vec<f32> {
-        let terms = match self.config.score {
-            Score::Head => page::terms(std::iter::once(row.query())),
-            Score::Group => page::terms(row.members().map(|member| member.query())),
-        };
-        let mut bounds = vec![0.0; row.visible() / self.config.page];
-        for (labels, terms) in self.full.iter().zip(&terms) {
-            labels.add_products(terms, &mut bounds);
-        }
-        bounds.extend(cut.map(|page| page.bound(&terms)));
-        bounds
+        let full = row.visible() / self.config.page;
+        page::scores(row, self.config.score, full, &self.full, cut)
     }
 
     /// Upper bound on the amount by which a computed bound may fall below a computed logit that it

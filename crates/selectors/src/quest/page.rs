@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use vattention_core::Tokens;
+use vattention_core::{Row, Tokens, step::Score};
 
-use vattention_index::Term;
+use vattention_index::{Labels, Term};
 
 /// Smallest and largest number of each channel over the keys of a page. The largest is stored as
 /// the smallest of the negated numbers, so that both are lower bounds.
@@ -54,9 +54,30 @@ impl Page {
     }
 }
 
+/// Computes the scores of the pages that a row sees: the bounds of full pages, whose `least` are
+/// labels, and of `cut`, a page after them of which only a part is visible.
+pub(crate) fn scores(
+    row: &Row<'_>,
+    score: Score,
+    full: usize,
+    least: &[Labels; 2],
+    cut: Option<&Page>,
+) -> Vec<f32> {
+    let terms = match score {
+        Score::Head => terms(std::iter::once(row.query())),
+        Score::Group => terms(row.members().map(|member| member.query())),
+    };
+    let mut scores = vec![0.0; full];
+    for (labels, terms) in least.iter().zip(&terms) {
+        labels.add_products(terms, &mut scores);
+    }
+    scores.extend(cut.map(|page| page.bound(&terms)));
+    scores
+}
+
 /// Returns the factors of a page's two lower bounds, summed over `queries`: where a query is
 /// negative, its product is largest with the smallest key, where it is positive, with the largest.
-pub(crate) fn terms<'a>(queries: impl Iterator<Item = &'a [f32]>) -> [Vec<Term>; 2] {
+fn terms<'a>(queries: impl Iterator<Item = &'a [f32]>) -> [Vec<Term>; 2] {
     let mut weights: [Vec<f32>; 2] = [Vec::new(), Vec::new()];
     for query in queries {
         for (side, weights) in weights.iter_mut().enumerate() {
