@@ -70,3 +70,15 @@ def place(path: Path, chunks, expected: str) -> None:
     finally:
         if path.parent.is_dir():
             beside.unlink(missing_ok=True)
+
+
+def find_missing(folder: Path, digests: dict[str, str]) -> list[str]:
+    """Returns the names of files that do not exist; raises Failed if a file has another digest."""
+    return [name for name, expected in digests.items() if not is_present(folder / name, expected)]
+
+
+def report(folder: Path, digests: dict[str, str], written: list[str]) -> None:
+    """Prints the size of each file, and whether it was written."""
+    for name in digests:
+        state = "written" if name in written else "unchanged"
+        print(f"{folder / name}: {(folder / name).stat().st_size} bytes, {state}")

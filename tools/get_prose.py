@@ -150,11 +150,7 @@ def make_texts(folder: Path) -> dict[str, bytes]:
 
 
 def get(output: Path, packages: list[Path]) -> None:
-    missing = [
-        name
-        for name, expected in SHA256.items()
-        if not fetching.is_present(output / name, expected)
-    ]
+    missing = fetching.find_missing(output, SHA256)
     if missing:
         with tempfile.TemporaryDirectory() as folder:
             folder, downloads = Path(folder), Path(folder) / "downloads"
@@ -163,9 +159,7 @@ def get(output: Path, packages: list[Path]) -> None:
             texts = make_texts(folder)
         for name in missing:
             fetching.place(output / name, [texts[name]], SHA256[name])
-    for name in SHA256:
-        state = "written" if name in missing else "unchanged"
-        print(f"{output / name}: {(output / name).stat().st_size} bytes, {state}")
+    fetching.report(output, SHA256, missing)
     print("licences: kjv-*.txt public domain; vim-manual.txt Open Publication License 1.0")
 
 

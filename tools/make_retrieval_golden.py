@@ -19,12 +19,13 @@ divided by 8. Details that the authors leave open are marked OPEN:
   whole block of 128 are always read.
 """
 
-import json
 import math
 import sys
 from pathlib import Path
 
 import numpy as np
+
+import golden_cases
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "golden"))
 from make_order import block  # noqa: E402
@@ -253,14 +254,5 @@ METHODS = {
 }
 
 
-def main():
-    if len(sys.argv) != 2 or sys.argv[1] not in METHODS:
-        print(f"make_retrieval_golden: expected one of {', '.join(METHODS)}", file=sys.stderr)
-        return 2
-    cases = METHODS[sys.argv[1]]()
-    print("[\n" + ",\n".join(json.dumps(case) for case in cases) + "\n]")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(golden_cases.main("make_retrieval_golden", METHODS))

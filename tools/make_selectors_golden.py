@@ -30,10 +30,11 @@ authors leave open are marked OPEN:
   https://arxiv.org/abs/2406.02069, including its window.
 """
 
-import json
 import sys
 
 import numpy as np
+
+import golden_cases
 
 
 def softmax(x):
@@ -358,14 +359,5 @@ METHODS = {
 }
 
 
-def main():
-    if len(sys.argv) != 2 or sys.argv[1] not in METHODS:
-        print(f"make_selectors_golden: expected one of {', '.join(METHODS)}", file=sys.stderr)
-        return 2
-    cases = METHODS[sys.argv[1]]()
-    print("[\n" + ",\n".join(json.dumps(case) for case in cases) + "\n]")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(golden_cases.main("make_selectors_golden", METHODS))

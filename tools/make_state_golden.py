@@ -22,10 +22,11 @@ queries are small integers divided by 8. Details that the authors leave open are
   (2025), https://arxiv.org/abs/2505.13109. OPEN: the step that selects reads its own selection.
 """
 
-import json
 import sys
 
 import numpy as np
+
+import golden_cases
 
 
 def softmax(x):
@@ -245,14 +246,5 @@ def reuse():
 METHODS = {"prompt-eviction": prompt_eviction, "tova": tova, "reuse": reuse}
 
 
-def main():
-    if len(sys.argv) != 2 or sys.argv[1] not in METHODS:
-        print(f"make_state_golden: expected one of {', '.join(METHODS)}", file=sys.stderr)
-        return 2
-    cases = METHODS[sys.argv[1]]()
-    print("[\n" + ",\n".join(json.dumps(case) for case in cases) + "\n]")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(golden_cases.main("make_state_golden", METHODS))
