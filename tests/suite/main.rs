@@ -32,6 +32,7 @@ mod no_draws;
 mod parity;
 mod promises;
 mod rewind;
+mod rotations;
 mod rounding;
 mod selector_calls;
 mod softmax_experiments;

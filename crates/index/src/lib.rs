@@ -7,6 +7,7 @@ mod columns;
 mod hash_tables;
 mod labels;
 mod rotated_codes;
+mod rotation;
 pub mod tensor_file;
 
 pub use bounded::Bounded;
@@ -16,3 +17,4 @@ pub use hash_tables::{
 };
 pub use labels::{LabelBits, Labels, Rounding, Term};
 pub use rotated_codes::{CodeDeviations, RotatedCodes};
+pub use rotation::Rotation;

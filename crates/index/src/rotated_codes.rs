@@ -2,7 +2,7 @@
 //!
 //! Keys are encoded in blocks of [`BLOCK`] tokens. The index stores the mean `c` of each block, and
 //! for each key `k` a code of the residual `r = R (k − c)`, where `R` is a random rotation
-//! (`rotation.rs`). The code is a vector `x` of `d` numbers in {−3/2, −1/2, 1/2, 3/2}, the levels
+//! ([`Rotation`]). The code is a vector `x` of `d` numbers in {−3/2, −1/2, 1/2, 3/2}, the levels
 //! of the uniform quantiser with the least error for normal numbers. With the factor
 //! `f = |r|² / (r·x)`,
 //!
@@ -24,7 +24,6 @@
 //! bytes and 4 bytes for keys of 128 elements. Cost of scoring: one pass over the codes for up to
 //! four rows.
 
-mod rotation;
 mod scan;
 
 use half::bf16;
@@ -34,7 +33,7 @@ use vattention_core::{
     step::{PrefixMax, Stream},
 };
 
-use rotation::Rotation;
+use crate::Rotation;
 use scan::{CodeQuery, predict_logits};
 
 /// Number of tokens that share a mean.

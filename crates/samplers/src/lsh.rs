@@ -52,6 +52,10 @@ impl SamplerConfig for LshSampler {
     fn shares(&self) -> bool {
         false
     }
+
+    fn is_rotation_invariant(&self) -> bool {
+        true
+    }
 }
 
 #[derive(Clone)]

@@ -142,6 +142,10 @@ impl SamplerConfig for Priority {
     fn needs_scores(&self) -> bool {
         self.index == LogitIndex::Selectors
     }
+
+    fn is_rotation_invariant(&self) -> bool {
+        true
+    }
 }
 
 #[derive(Clone)]

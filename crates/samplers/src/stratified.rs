@@ -71,6 +71,10 @@ impl SamplerConfig for Stratified {
     fn needs_scores(&self) -> bool {
         true
     }
+
+    fn is_rotation_invariant(&self) -> bool {
+        true
+    }
 }
 
 #[derive(Clone, Copy)]

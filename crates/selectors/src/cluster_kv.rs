@@ -87,6 +87,10 @@ impl SelectorConfig for ClusterKv {
     fn tunable(&mut self) -> Option<Tunable<'_>> {
         Some(Tunable::Sizes(vec![&mut self.size]))
     }
+
+    fn is_rotation_invariant(&self) -> bool {
+        true
+    }
 }
 
 impl ClusterKv {

@@ -104,6 +104,10 @@ impl SelectorConfig for DuoAttention {
     fn tunable(&mut self) -> Option<Tunable<'_>> {
         self.of.as_mut()?.tunable()
     }
+
+    fn is_rotation_invariant(&self) -> bool {
+        true
+    }
 }
 
 #[derive(Clone)]

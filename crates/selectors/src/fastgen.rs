@@ -104,6 +104,10 @@ impl SelectorConfig for FastGen {
     fn tunable(&mut self) -> Option<Tunable<'_>> {
         Some(Tunable::Mass(&mut self.recover))
     }
+
+    fn is_rotation_invariant(&self) -> bool {
+        true
+    }
 }
 
 /// Policies, the cheapest first.

@@ -95,6 +95,10 @@ impl SelectorConfig for InfLlm {
     fn tunable(&mut self) -> Option<Tunable<'_>> {
         Some(Tunable::Sizes(vec![&mut self.size]))
     }
+
+    fn is_rotation_invariant(&self) -> bool {
+        true
+    }
 }
 
 #[derive(Clone)]

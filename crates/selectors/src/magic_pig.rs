@@ -35,6 +35,10 @@ impl SelectorConfig for MagicPig {
     fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
         Ok(Box::new(MagicPigSelector(self.0.index("magic-pig", site)?)))
     }
+
+    fn is_rotation_invariant(&self) -> bool {
+        true
+    }
 }
 
 #[derive(Clone)]

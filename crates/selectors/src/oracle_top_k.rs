@@ -45,6 +45,10 @@ impl SelectorConfig for OracleTopK {
     fn tunable(&mut self) -> Option<Tunable<'_>> {
         Some(Tunable::Sizes(vec![&mut self.size]))
     }
+
+    fn is_rotation_invariant(&self) -> bool {
+        true
+    }
 }
 
 impl Selector for OracleTopK {

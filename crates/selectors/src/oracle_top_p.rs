@@ -67,6 +67,10 @@ impl SelectorConfig for OracleTopP {
     fn tunable(&mut self) -> Option<Tunable<'_>> {
         Some(Tunable::Mass(&mut self.mass))
     }
+
+    fn is_rotation_invariant(&self) -> bool {
+        true
+    }
 }
 
 impl Selector for OracleTopP {

@@ -91,6 +91,10 @@ impl SelectorConfig for Reuse {
     fn tunable(&mut self) -> Option<Tunable<'_>> {
         self.of.tunable()
     }
+
+    fn is_rotation_invariant(&self) -> bool {
+        self.of.is_rotation_invariant()
+    }
 }
 
 #[derive(Clone)]

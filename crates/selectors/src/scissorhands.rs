@@ -84,6 +84,10 @@ impl SelectorConfig for Scissorhands {
     fn tunable(&mut self) -> Option<Tunable<'_>> {
         Some(Tunable::Sizes(vec![&mut self.size]))
     }
+
+    fn is_rotation_invariant(&self) -> bool {
+        true
+    }
 }
 
 #[derive(Clone)]

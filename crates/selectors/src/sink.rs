@@ -30,6 +30,10 @@ impl SelectorConfig for Sink {
     fn tunable(&mut self) -> Option<Tunable<'_>> {
         Some(Tunable::Sink)
     }
+
+    fn is_rotation_invariant(&self) -> bool {
+        true
+    }
 }
 
 impl Selector for Sink {

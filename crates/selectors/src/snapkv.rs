@@ -101,6 +101,10 @@ impl SelectorConfig for SnapKv {
     fn tunable(&mut self) -> Option<Tunable<'_>> {
         Some(Tunable::Sizes(vec![&mut self.size]))
     }
+
+    fn is_rotation_invariant(&self) -> bool {
+        true
+    }
 }
 
 #[derive(Clone)]

@@ -188,6 +188,10 @@ impl SelectorConfig for SqueezedAttention {
             (None, threshold) => threshold.as_mut().map(Tunable::Threshold),
         }
     }
+
+    fn is_rotation_invariant(&self) -> bool {
+        true
+    }
 }
 
 #[derive(Clone)]

@@ -98,6 +98,10 @@ impl SelectorConfig for Tactic {
     fn tunable(&mut self) -> Option<Tunable<'_>> {
         Some(Tunable::Mass(&mut self.mass))
     }
+
+    fn is_rotation_invariant(&self) -> bool {
+        true
+    }
 }
 
 #[derive(Clone)]

@@ -64,6 +64,10 @@ impl SelectorConfig for Tova {
     fn tunable(&mut self) -> Option<Tunable<'_>> {
         Some(Tunable::Sizes(vec![&mut self.size]))
     }
+
+    fn is_rotation_invariant(&self) -> bool {
+        true
+    }
 }
 
 #[derive(Clone)]

@@ -68,6 +68,10 @@ impl SelectorConfig for Twilight {
     fn tunable(&mut self) -> Option<Tunable<'_>> {
         Some(Tunable::Mass(&mut self.mass))
     }
+
+    fn is_rotation_invariant(&self) -> bool {
+        self.of.is_rotation_invariant()
+    }
 }
 
 #[derive(Clone)]

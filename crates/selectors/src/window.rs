@@ -44,6 +44,10 @@ impl SelectorConfig for Window {
     fn tunable(&mut self) -> Option<Tunable<'_>> {
         Some(Tunable::Window(&mut self.size))
     }
+
+    fn is_rotation_invariant(&self) -> bool {
+        true
+    }
 }
 
 impl Selector for Window {

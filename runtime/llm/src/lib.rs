@@ -84,7 +84,7 @@ pub use rope::{Rotary, Scaling, Sharpening};
 pub use sampling::{GeneratedToken, GenerationParams, SamplingParams, TextGenerator};
 pub use session::{
     DraftCounts, MOST_DRAFTS, SLIDING_LAYER, SavedSession, Session, SessionContent, SessionOrigin,
-    Speculation,
+    Speculation, rotates_rows,
 };
 pub use tokenizer::{TextStream, Tokenizer};
 pub use weights::{weight_bytes, weight_files};

@@ -2,6 +2,7 @@
 
 mod context;
 mod prefill;
+mod rotated;
 mod saved;
 mod speculation;
 mod step;
@@ -14,8 +15,11 @@ use vattention_core::{
 };
 use vattention_selectors::Window;
 
+pub use rotated::rotates_rows;
 pub use saved::{SavedSession, SessionContent, SessionOrigin};
 pub use speculation::{DraftCounts, MOST_DRAFTS, Speculation};
+
+use rotated::RowRotations;
 
 use crate::prefill::check_finite;
 use crate::report::{LayerReport, mean_density};
@@ -32,6 +36,8 @@ pub struct Session<'m> {
     layers: Vec<Box<dyn Attention>>,
     /// Number type of the stored keys and values.
     storage: Storage,
+    /// Rotations of queries, keys and values, if the sequence [rotates rows](rotates_rows).
+    rotations: Option<Arc<RowRotations>>,
     /// Number of newest tokens that all layers can give back.
     rewindable: usize,
     prefill_options: PrefillOptions,
@@ -53,7 +59,8 @@ impl<'m> Session<'m> {
     /// [`Options::sink_logits`] are ignored: the model determines them.
     ///
     /// Full layers follow the pipeline. Sliding layers read all tokens of their window, and free
-    /// the rows of the others after each step.
+    /// the rows of the others after each step. Rows in 8 bits are rotated before they are rounded,
+    /// unless a part of the pipeline depends on single channels ([`rotates_rows`]).
     ///
     /// # Errors
     /// [`Error::Pipeline`] if the pipeline does not fit the model; [`Error::Attention`] with the
@@ -70,10 +77,13 @@ impl<'m> Session<'m> {
             let started = start_layer(model, backend, pipeline, options, layer);
             started.map_err(|source| Error::Attention { layer, source })
         };
+        let rotations = rotates_rows(pipeline, options.storage)
+            .then(|| Arc::new(RowRotations::new(config.shape)));
         Ok(Self {
             model,
             layers: (0..config.layers).map(start).collect::<Result<_>>()?,
             storage: options.storage,
+            rotations,
             rewindable: options.rewindable,
             prefill_options: PrefillOptions::default(),
             classes: None,
@@ -158,7 +168,8 @@ impl<'m> Session<'m> {
         });
         let layers = layers.collect::<Result<_>>()?;
         let (reports, classes) = (self.reports.clone(), self.classes.clone());
-        Ok(Self { layers, classes, reports, ..*self })
+        let rotations = self.rotations.clone();
+        Ok(Self { layers, classes, reports, rotations, ..*self })
     }
 
     /// Returns the classes of tokens, if the caller has provided the vocabulary's.

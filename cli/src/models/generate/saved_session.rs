@@ -7,6 +7,7 @@ use vattention::trace::write_beside_with;
 use vattention::{PipelineConfig, Storage};
 use vattention_llm::{
     PrefillOptions, SavedSession, Session, SessionContent, SessionOrigin, model_digest,
+    rotates_rows,
 };
 
 use crate::fail::Failure;
@@ -46,10 +47,11 @@ impl SessionFiles {
         let save_to = save_session.clone();
         let is_used = saved.is_some() || save_to.is_some();
         let model = if is_used { model_digest(checkpoint.path())? } else { String::new() };
+        let rotates = rotates_rows(pipeline, storage);
         let pipeline = toml::to_string(pipeline).map_err(Failure::input)?;
         let origin = SessionOrigin { model, pipeline };
         if let Some(saved) = &saved {
-            saved.check_origin(&origin, storage, prefill)?;
+            saved.check_origin(&origin, storage, rotates, prefill)?;
         }
         Ok(Self { saved, save_to, origin })
     }

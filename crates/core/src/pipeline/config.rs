@@ -101,6 +101,15 @@ impl PipelineConfig {
         self.parts().find_map(Self::own_needs_classes)
     }
 
+    /// Returns true if no selector or sampler, at any layer, depends on single channels of queries
+    /// and keys; see [`SelectorConfig::is_rotation_invariant`].
+    pub fn is_rotation_invariant(&self) -> bool {
+        self.parts().all(|part| {
+            part.selectors.iter().all(|selector| selector.is_rotation_invariant())
+                && part.sampler().is_rotation_invariant()
+        })
+    }
+
     /// Returns true if a layer without settings of its own reads every token.
     pub(crate) fn is_dense_at(&self, layer: usize) -> bool {
         self.reads_everything() || self.dense_layers.iter().any(|layers| layers.contains(layer))

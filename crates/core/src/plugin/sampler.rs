@@ -42,6 +42,13 @@ pub trait SamplerConfig: Any + Debug + DynClone + Send + Sync {
         true
     }
 
+    /// Returns true if an orthogonal rotation of queries and keys changes the probabilities of
+    /// tokens only by rounding, or by another draw of random directions; see
+    /// [`SelectorConfig::is_rotation_invariant`](crate::SelectorConfig::is_rotation_invariant).
+    fn is_rotation_invariant(&self) -> bool {
+        false
+    }
+
     /// Returns true if the sampler needs the [scores](Picks::scores) of the selectors.
     fn needs_scores(&self) -> bool {
         false

@@ -76,6 +76,14 @@ pub trait SelectorConfig: Any + Debug + DynClone + Send + Sync {
         false
     }
 
+    /// Returns true if an orthogonal rotation of queries and keys changes the selection only by
+    /// rounding, or by another draw of random directions: if it depends on products, lengths and
+    /// distances, and not on single channels. A model then rotates rows before it stores them in 8
+    /// bits, so that a channel with large numbers does not make the others coarse.
+    fn is_rotation_invariant(&self) -> bool {
+        false
+    }
+
     /// Field that controls how many tokens the selector picks. `None` means that a given density
     /// does not change the selector; the density is refused if nothing else in the pipeline is
     /// tunable.

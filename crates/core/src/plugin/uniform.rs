@@ -59,6 +59,10 @@ impl SamplerConfig for Uniform {
     fn is_uniform(&self) -> bool {
         true
     }
+
+    fn is_rotation_invariant(&self) -> bool {
+        true
+    }
 }
 
 #[derive(Clone, Copy)]

@@ -11,8 +11,8 @@ use multiversion::multiversion;
 use multiversion::target::match_target;
 use vattention_core::step::Element;
 
-use super::rotation::Rotation;
 use super::{BLOCK, GROUP, PER_WORD};
+use crate::Rotation;
 
 /// Number of queries that one pass over the codes serves.
 pub(super) const QUERIES_PER_PASS: usize = 4;

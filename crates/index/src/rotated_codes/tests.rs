@@ -47,20 +47,6 @@ fn logits(codes: &RotatedCodes, rows: &[Row<'_>], shrink: f32) -> Vec<Vec<f32>> 
     out
 }
 
-#[test]
-fn a_rotation_keeps_lengths_and_angles() {
-    for dim in [1, 2, 3, 16, 80, 96, 128] {
-        let all = keys(2, dim);
-        let mut rotated = all.clone();
-        let rotation = Rotation::new(dim, &Stream::new(&site(dim), PURPOSE, 0, 0));
-        rotated.chunks_exact_mut(dim).for_each(|x| rotation.apply(x));
-        let dot = |x: &[f32]| x[..dim].iter().zip(&x[dim..]).map(|(a, b)| a * b).sum::<f32>();
-        let square = |x: &[f32]| x.iter().map(|x| x * x).sum::<f32>();
-        assert!((square(&all) - square(&rotated)).abs() < 1e-4 * square(&all), "{dim}");
-        assert!((dot(&all) - dot(&rotated)).abs() < 1e-4 * square(&all), "{dim}");
-    }
-}
-
 /// Errors have the module's standard deviation; logits after the complete blocks are exact.
 #[test]
 fn errors_of_logits_have_the_predicted_deviation() {

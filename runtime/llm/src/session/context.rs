@@ -3,6 +3,7 @@
 use ndarray::Array3;
 
 use super::Session;
+use super::rotated::append_rows;
 use crate::{Error, Result};
 
 impl Session<'_> {
@@ -39,7 +40,8 @@ impl Session<'_> {
                     format!("layer {layer} has {} tokens; expected {tokens}", keys.dim().1);
                 return Err(Error::input("context", reason));
             }
-            let appended = attention.append(keys.view(), values.view());
+            let rows = [keys.view(), values.view()];
+            let appended = append_rows(attention.as_mut(), self.rotations.as_deref(), rows, None);
             appended.map_err(|source| Error::Attention { layer, source })?;
         }
         self.len = tokens;

@@ -4,6 +4,7 @@ use rayon::prelude::*;
 use vattention_core::{Attention, TokenClass};
 
 use super::Session;
+use super::rotated::{RowRotations, append_rows, observe};
 use crate::prefill::{EarlierPrompt, LayerPrompt, Prefilled, mean};
 use crate::{Error, Result};
 
@@ -46,10 +47,12 @@ impl Session<'_> {
         self.model.check_prompt(tokens)?;
         self.grow(tokens.len(), |session| {
             let classes = session.classify(tokens);
-            let Self { model, layers, prefill_options, prefill_density, .. } = session;
+            let Self { model, layers, rotations, prefill_options, prefill_density, .. } = session;
+            let rotations = rotations.as_deref();
             let mut densities = Vec::new();
             let logits = model.read_after(earlier, tokens, *prefill_options, |layer, prompt| {
-                append_prompt(layer, layers[layer].as_mut(), &prompt, classes.as_deref())?;
+                let attention = layers[layer].as_mut();
+                append_prompt(layer, attention, rotations, &prompt, classes.as_deref())?;
                 if prompt.window.is_none() {
                     densities.push(prompt.density());
                 }
@@ -73,9 +76,10 @@ impl Session<'_> {
         self.model.check_layers(prompt)?;
         self.grow(prompt.tokens.len(), |session| {
             let classes = session.classify(&prompt.tokens);
+            let rotations = session.rotations.as_deref();
             let layers = session.layers.par_iter_mut().zip(&prompt.layers).enumerate();
             layers.try_for_each(|(layer, (attention, part))| {
-                append_prompt(layer, attention.as_mut(), part, classes.as_deref())
+                append_prompt(layer, attention.as_mut(), rotations, part, classes.as_deref())
             })?;
             session.prefill_density = Some(prompt.density());
             Ok(prompt.logits.clone())
@@ -101,14 +105,15 @@ impl Session<'_> {
 fn append_prompt(
     layer: usize,
     attention: &mut dyn Attention,
+    rotations: Option<&RowRotations>,
     prompt: &LayerPrompt,
     classes: Option<&[TokenClass]>,
 ) -> Result<()> {
     let failed = |source| Error::Attention { layer, source };
-    let (keys, values) = (prompt.keys.view(), prompt.values.view());
-    attention.append_rows(keys.into(), values.into(), classes).map_err(failed)?;
-    if prompt.queries.dim().1 > 0 && prompt.window.is_none() {
-        attention.observe(prompt.queries.view()).map_err(failed)?;
+    let LayerPrompt { keys, values, queries, window, .. } = prompt;
+    append_rows(attention, rotations, [keys.view(), values.view()], classes).map_err(failed)?;
+    if queries.dim().1 > 0 && window.is_none() {
+        observe(attention, rotations, queries).map_err(failed)?;
     }
     Ok(())
 }

@@ -119,6 +119,9 @@ impl<'b, 'm> StepTokens<'b, 'm> {
     /// Computes a layer's attention for the tokens, one after the other. `rows` are the queries,
     /// keys and values of the tokens; `attended` is `[tokens, query_heads, value_dim]`.
     fn attend(&mut self, layer: usize, rows: [ArrayView3<'_, f32>; 3], attended: &mut [f32]) {
+        let rotations = self.session.rotations.clone();
+        let rotated = rotations.as_ref().map(|rotations| rotations.rotate_rows(rows));
+        let rows = rotated.as_ref().map_or(rows, |rows| rows.each_ref().map(|rows| rows.view()));
         let width = attended.len() / self.tokens.len();
         let window = self.session.model.config().window(layer);
         let mut last = None;
@@ -140,6 +143,9 @@ impl<'b, 'm> StepTokens<'b, 'm> {
                 self.failure = Some(Error::Attention { layer, source });
                 return;
             }
+        }
+        if let Some(rotations) = rotations {
+            rotations.restore_outputs(attended, self.session.model.config().shape.value_dim);
         }
         self.session.reports.extend(last);
     }

@@ -12,6 +12,7 @@ mod gguf;
 mod multimodal;
 mod parity;
 mod refusals;
+mod rotated;
 mod saved;
 mod sliding;
 mod speculation;

@@ -8,6 +8,7 @@ use candle_core::{Device, safetensors};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use vattention_backends::Cpu;
+use vattention_config::Loader;
 use vattention_core::{Backend, FallBack, Options, PipelineConfig, Storage};
 use vattention_llm::{
     Error, Model, PrefillOptions, SavedSession, Session, SessionContent, SessionOrigin,
@@ -240,6 +241,24 @@ fn a_longer_prompt_continues_a_saved_one() {
     assert!(message.ends_with("2 more tokens cannot be read densely: saved in f16; expected f32"));
 }
 
+/// Rows that are saved after a rotation fit only pipelines that rotate rows.
+#[test]
+fn sessions_that_rotate_rows_and_others_are_refused() {
+    let text = "[[selectors]]\ntype = 'quest'\npage = 16\nsize = 32";
+    let quest = Loader::default().parse("quest.toml", text).unwrap();
+    let world = SavedWorld::new("llama3");
+    let start =
+        |pipeline: &Arc<PipelineConfig>| world.session(&Cpu::default(), pipeline, Storage::Q8);
+    let cases = [(dense(), quest.clone(), "after a rotation"), (quest, dense(), "without a")];
+    for (saver, other, found) in cases {
+        let (mut session, tokens) = (start(&saver), prompt(40));
+        let logits = session.prefill(&tokens).unwrap();
+        world.save(&session, &saver, &Position { tokens, logits });
+        let message = world.refuse(start(&other), &other);
+        assert!(message.contains(&format!("keys and values are saved {found}")), "{message}");
+    }
+}
+
 #[test]
 fn sessions_of_another_origin_are_refused() {
     let world = SavedWorld::new("llama3");
@@ -369,7 +388,7 @@ fn forged_files_are_refused() {
         (fill(start, 0xFF), "tokens: 4294967295 at [0]; expected less than"),
         (fill(start + 12, 0xFF), "logits"),
         (fill(start + 12 + 4 * world.model.config().vocab_size, 0xFF), "layer 0: keys[0, 0, 0] is"),
-        (replace("session-1", "session-2"), "expected \"vattention-session-1\""),
+        (replace("session-2", "session-1"), "expected \"vattention-session-2\""),
         (
             replace("\\\"tokens\\\":3", "\\\"tokens\\\":4"),
             "no tensor `tokens` of U32 and shape [4]",

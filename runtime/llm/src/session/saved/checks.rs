@@ -6,8 +6,8 @@ use super::{SavedSession, SessionOrigin, describe_prefill};
 use crate::{PrefillOptions, Result};
 
 impl SavedSession {
-    /// Refuses a saved session if a session of this origin, storage and prefill would compute other
-    /// numbers.
+    /// Refuses a saved session if a session of this origin, storage and prefill, which rotates rows
+    /// or [does not](crate::rotates_rows), would compute other numbers.
     ///
     /// # Errors
     /// [`Error::SavedSession`](crate::Error::SavedSession) with the found and the expected value.
@@ -15,6 +15,7 @@ impl SavedSession {
         &self,
         origin: &SessionOrigin,
         storage: Storage,
+        rotates: bool,
         prefill: &PrefillOptions,
     ) -> Result<()> {
         let header = &self.header;
@@ -29,6 +30,15 @@ impl SavedSession {
         if self.storage != storage && (stepped || self.storage != Storage::F32) {
             let reason =
                 format!("keys and values are saved in {}; expected {storage}", self.storage);
+            return Err(self.refuse(&reason));
+        }
+        if self.storage == storage && header.rotated != rotates {
+            let words = |rotated| if rotated { "after a rotation" } else { "without a rotation" };
+            let (found, expected) = (words(header.rotated), words(rotates));
+            let reason = format!(
+                "keys and values are saved {found}; expected {expected}, because of the pipeline's \
+                 selectors"
+            );
             return Err(self.refuse(&reason));
         }
         let prefill = describe_prefill(prefill);

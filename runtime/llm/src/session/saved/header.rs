@@ -11,7 +11,7 @@ use crate::Config;
 pub(super) const FAMILY: &str = "vattention-session-";
 
 /// Name and version of the format; the metadata of the file contains the header under this key.
-pub(super) const FORMAT: &str = "vattention-session-1";
+pub(super) const FORMAT: &str = "vattention-session-2";
 
 /// Name of the digest's tensor, and its number of bytes.
 pub(super) const DIGEST: &str = "digest";
@@ -34,6 +34,8 @@ pub(super) struct SavedHeader {
     pub(super) prefill_density: Option<f64>,
     /// Name of the number type of keys and values.
     pub(super) storage: String,
+    /// True if queries, keys and values are [rotated](crate::rotates_rows).
+    pub(super) rotated: bool,
     /// Number of tokens.
     pub(super) tokens: usize,
     /// Number of the next step.

@@ -12,6 +12,7 @@ use super::{SavedSession, SessionOrigin};
 use crate::prefill::reads::causal_pairs;
 use crate::prefill::{EarlierPrompt, LayerPrompt};
 use crate::session::Session;
+use crate::session::rotated::{RowRotations, append_rows, observe};
 use crate::{Config, Error, Result};
 
 /// One layer of a saved session.
@@ -43,7 +44,7 @@ impl Session<'_> {
         if saved.tokens().len() == tokens.len() {
             return self.restore(saved, origin);
         }
-        saved.check_origin(origin, self.storage, &self.prefill_options)?;
+        self.check_saved(saved, origin)?;
         let (config, block) = (self.model.config(), self.prefill_options.block.max(1));
         let mut earlier = SavedPrompt { saved, config, block };
         self.prefill_from(Some(&mut earlier), tokens, progress)
@@ -58,8 +59,9 @@ impl Session<'_> {
     ///
     /// # Errors
     /// [`Error::Input`] if this session is not empty. [`Error::SavedSession`] with the reason if
-    /// the saved session has another model, another number type of keys and values, or another
-    /// prefill, or if it has made steps with another pipeline; the session is then unchanged.
+    /// the saved session has another model, another number type of keys and values, rows that only
+    /// one of both sessions [rotates](crate::rotates_rows), or another prefill, or if it has made
+    /// steps with another pipeline; the session is then unchanged.
     /// Numbers in f32 are rounded for a session in 16 or 8 bits, as if it had read the prompt
     /// itself, unless the saved session has made steps. If a layer fails, the session is lost.
     pub fn restore(
@@ -68,21 +70,29 @@ impl Session<'_> {
         origin: &SessionOrigin,
     ) -> Result<Vec<f32>> {
         self.check_can_begin()?;
-        saved.check_origin(origin, self.storage, &self.prefill_options)?;
+        self.check_saved(saved, origin)?;
         self.model.check_prompt(saved.tokens())?;
         let vocabulary = self.model.config().vocab_size;
         let logits = TensorLayout::new(LOGITS, safetensors::Dtype::F32, &[vocabulary]);
         let logits = from_bytes(&saved.read(&logits)?, vocabulary, Storage::F32);
         self.grow(saved.tokens().len(), |session| {
             let classes = session.classify(saved.tokens());
+            // Rows that are not yet rounded to the session's storage are not yet rotated.
+            let rotations = session.rotations.as_deref().filter(|_| !saved.header.rotated);
             for (layer, attention) in session.layers.iter_mut().enumerate() {
                 let part = saved.read_layer(layer, session.model.config())?;
-                part.append_to(attention.as_mut(), classes.as_deref())
+                part.append_to(attention.as_mut(), rotations, classes.as_deref())
                     .map_err(|source| Error::Attention { layer, source })?;
             }
             session.prefill_density = saved.header.prefill_density;
             Ok(logits)
         })
+    }
+
+    /// Refuses a saved session from which this session would continue with other numbers.
+    fn check_saved(&self, saved: &SavedSession, origin: &SessionOrigin) -> Result<()> {
+        let rotates = self.rotations.is_some();
+        saved.check_origin(origin, self.storage, rotates, &self.prefill_options)
     }
 }
 
@@ -155,18 +165,19 @@ fn prepend_zeros(count: usize, rows: Array3<f32>) -> Array3<f32> {
 
 impl SavedLayer {
     /// Appends the rows to an empty attention, which then observes the prompts and resumes the
-    /// state.
+    /// state. Rows and queries are rotated first, if there are rotations.
     fn append_to(
         &self,
         attention: &mut dyn Attention,
+        rotations: Option<&RowRotations>,
         classes: Option<&[TokenClass]>,
     ) -> vattention_core::Result<()> {
         let total = self.keys.len_of(Axis(1));
         for prompt in &self.state.prompts {
-            self.append_up_to(prompt.tokens.min(total), attention, classes)?;
-            attention.observe(prompt.queries.view())?;
+            self.append_up_to(prompt.tokens.min(total), attention, rotations, classes)?;
+            observe(attention, rotations, &prompt.queries)?;
         }
-        self.append_up_to(total, attention, classes)?;
+        self.append_up_to(total, attention, rotations, classes)?;
         // Before the first step, there is no state to resume, and the session keeps its own step
         // number.
         if self.state.step > 0 { attention.resume(&self.state) } else { Ok(()) }
@@ -176,11 +187,12 @@ impl SavedLayer {
         &self,
         end: usize,
         attention: &mut dyn Attention,
+        rotations: Option<&RowRotations>,
         classes: Option<&[TokenClass]>,
     ) -> vattention_core::Result<()> {
         let first = attention.len().min(end);
         let part = s![.., first..end, ..];
-        let (keys, values) = (self.keys.slice(part), self.values.slice(part));
-        attention.append_rows(keys.into(), values.into(), classes.map(|all| &all[first..end]))
+        let rows = [self.keys.slice(part), self.values.slice(part)];
+        append_rows(attention, rotations, rows, classes.map(|all| &all[first..end]))
     }
 }

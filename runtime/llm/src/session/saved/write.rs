@@ -105,6 +105,7 @@ impl Session<'_> {
             prefill: describe_prefill(&self.prefill_options),
             prefill_density: self.prefill_density,
             storage: self.storage.name().into(),
+            rotated: self.rotations.is_some(),
             tokens: self.len,
             step: state.step,
             prompts: ends.collect(),
