@@ -1,5 +1,5 @@
-//! LongBench v2 (Bai et al., <https://arxiv.org/abs/2412.15204>): multiple choices about long texts.
-//! An item has `context`, `question`, `choice_A` to `choice_D`, `answer`, `difficulty` and `length`.
+//! LongBench v2 (Bai et al., <https://arxiv.org/abs/2412.15204>): choices about long texts. An item
+//! has `context`, `question`, `choice_A` to `choice_D`, `answer`, `difficulty` and `length`.
 
 use std::collections::BTreeMap;
 
