@@ -119,7 +119,7 @@ fn wrong_files_and_options_are_refused_before_anything_is_written() {
         ("longbench", "files", "--datasets vcsum", "vcsum is Chinese"),
         ("longbench", "empty", "", "there is no such file; expected narrativeqa.jsonl"),
         ("leval", "files", "", "expected one of longbench, longbench-v2, ruler, babilong"),
-        ("longbench-v2", "files", "", "expected data.jsonl or longbench-v2.jsonl"),
+        ("longbench-v2", "files", "", "expected data.jsonl"),
         ("zero-scrolls", "files", "--datasets quality", "line 1: output is null; expected text"),
         ("longbench", "files", "--tasks vt", "cannot be used with"),
         ("longbench", "files", "--datasets qasper --plot files/qasper.jsonl", "files/qasper.jsonl"),

@@ -23,7 +23,8 @@ fn items_of_longbench_v2_become_the_published_prompt() {
     let expected = "Please read the following text and answer the question below.\n\n<text>\n\
                     Ann lit {question}.|\n</text>\n\nWhat is the correct answer to this \
                     question: Who lit {context}?\nChoices:\n(A) Tom\n(B) Ann\n(C) Mia\n\
-                    (D) Ben\n\nFormat your response as follows: \"The correct answer is (insert answer here)\".";
+                    (D) Ben\n\nFormat your response as follows: \"The correct answer is (insert \
+                    answer here)\".";
     assert_eq!(format!("{}|{}", case.context, case.question), expected);
     assert_eq!((case.tokens, &case.groups[..]), (128, &["hard".to_owned(), "medium".into()][..]));
     assert_eq!(task.score(&case, "The correct answer is **(B)**"), 1.0);
