@@ -242,10 +242,10 @@ part_speed() {
 # Checks that files in the layouts of published benchmarks can be evaluated.
 part_benchmarks() {
     local name folder context
-    for name in longbench ruler babilong loogle infinitebench math500 aime2024 aime2025; do
+    for name in longbench longbench-v2 ruler babilong loogle infinitebench zero-scrolls math500 aime2024 aime2025 aime2026; do
         case $name in math500 | aime*) folder=math ;; *) folder=$name ;; esac
-        # A summary of InfiniteBench takes up to 1200 tokens.
-        case $name in infinitebench) context=2048 ;; *) context=768 ;; esac
+        # Summaries of InfiniteBench and ZeroSCROLLS take up to 1200 tokens.
+        case $name in infinitebench | zero-scrolls) context=2048 ;; *) context=768 ;; esac
         whole benchmark-$name timeout --foreground --signal INT 38m $vattention evaluate --model $model --dtype bf16 --chat --context $context \
             --no-errors --pipelines configs/{dense,priority}.toml --benchmark $name --files data/benchmarks/$folder --results target/real/benchmarks.jsonl
     done

@@ -1,6 +1,7 @@
 """Golden scores of the benchmarks' reference implementations: lab/tasks/tests/golden/metrics.json.
 
-    pip install pyarrow rouge==1.0.1 rouge-score==0.1.2 nltk==3.10.4 fuzzywuzzy==0.18.0
+    pip install pyarrow rouge==1.0.1 rouge-score==0.1.2 nltk==3.10.4 fuzzywuzzy==0.18.0 \
+        unidecode==1.4.0 lifelines==0.30.3
     python3 tools/make_metric_golden.py FOLDER
 
 The tool also writes stems of words (stems.txt) and parquet files to this folder. Do not install
@@ -16,9 +17,13 @@ FOLDER has the published scripts, which are not shipped here:
                            (without METEOR and BERTScore and their imports)
     infinitebench_scores.py  github.com/OpenBMB/InfiniteBench, src/compute_scores.py at 88b3daa
                              (without tqdm, evaluate and args, and the functions that need them)
+    longbench_v2_pred.py   github.com/THUDM/LongBench, pred.py (only extract_answer, with re)
+    zero_scrolls_metrics.py  huggingface.co/datasets/tau/zero_scrolls, metrics: f1.py, accuracy.py,
+                             exp_similarity.py and concordance_index.py in one file
 """
 
 import json
+import math
 import random
 import sys
 import warnings
@@ -427,6 +432,92 @@ CHINESE = [
     "a\u3000n\x1cn",
     "ANN！？｡。＂＃＄％＆＇（）＊＋，－／：；＜＝＞＠［＼］＾＿｀｛｜｝～｟｠｢｣､、〃》「」『』【】〔〕〖〗〘〙〚〛〜〝〞〟〰〾〿–—‘’‛“”„‟…‧﹏.",
 ]
+# Letters that the Python package unidecode and the crate deunicode transliterate.
+FOREIGN = [
+    "Émile Zola",
+    "emile zola",
+    "Ærøskøbing, Straße",
+    "aeroskobing strasse",
+    "The Pokémon and a señor",
+    "pokemon senor",
+    "“naïve” — café…",
+    "naive cafe",
+    "Łódź Đà Nẵng",
+    "lodz da nang",
+    "Москва Ελλάδα",
+    "moskva ellada",
+    "½ of it",
+    "12 of it",
+]
+LETTERS = [
+    "",
+    "A",
+    "(B)",
+    "b",
+    "BC",
+    "A_",
+    "the answer is C, not D",
+    "A dog. B",
+    "D.",
+    "éA B",
+    "1A A",
+    "E or D",
+]
+STATED = [
+    "",
+    "The correct answer is (B)",
+    "The correct answer is B",
+    "the correct answer is (B)",
+    "The correct answer is (B).",
+    "The correct answer is **(B)**.",
+    "**The correct answer is B**",
+    "The correct answer is (b)",
+    "The correct answer is (BC)",
+    "The correct answer is (E) or B",
+    "The correct answer is Boston",
+    "The correct answer is A. No: The correct answer is (B).",
+    "The correct answer is (A). The correct answer is (B).",
+    "The correct answer is  (B)",
+    "The correct answer is\n(B)",
+    "The correct answer is (insert answer here): The correct answer is (B)",
+    "The correct answer is: (B)",
+    "B",
+]
+PERCENTAGES = [
+    "",
+    "40%",
+    "about 60 %",
+    "It is 62.5%, not 40%",
+    "40",
+    "-40%",
+    "1.2.3%",
+    ".5%",
+    "7.%",
+    "100%",
+    "% 30%",
+    "a% 30%",
+    "250%",
+    "40,5%",
+]
+ORDERS = [
+    "",
+    "1, 2, 3, 4",
+    "4, 3, 2, 1",
+    "2, 1, 4, 3",
+    "1 2 3 4",
+    "1,2,3,4.",
+    "[3, 1, 2, 4]",
+    "Summaries 3, 4, 1, 2",
+    "1, 2, 3",
+    "1, 2, 3, 4, 5",
+    "1, 1, 2, 3",
+    "0, 1, 2, 3",
+    "1.2, 3, 4",
+    "1, 2, 3,\n4",
+    "one",
+    "2, 1",
+    "1, 2",
+]
 STEMS = [
     "re",
     "oper",
@@ -611,10 +702,12 @@ def main(folder):
     sys.path.insert(0, folder)
     import babilong_metrics
     import infinitebench_scores as infinitebench
+    import longbench_v2_pred
     import longbench_metrics
     import loogle_metrics as loogle
     import math_equivalence
     import ruler_constants
+    import zero_scrolls_metrics as zero_scrolls
 
     drawn = random.Random(0)
     pairs = [(a, b) for a in TEXTS for b in drawn.sample(TEXTS, 2)] + [(a, a) for a in TEXTS] + TIES
@@ -755,6 +848,32 @@ def main(folder):
             answer, right
         )
 
+    drawn_words = drawn
+    drawn = random.Random(2)
+    for answer in STATED:
+        add("stated-letter", answer, ["B"], longbench_v2_pred.extract_answer(answer) == "B")
+    for answer in LETTERS:
+        for right in ("A", "(B) the bell", "C", "D"):
+            add("first-letter", answer, [right], zero_scrolls.accuracy_score(answer, right))
+    for answer, right in pairs[::2] + [(a, b) for a in FOREIGN for b in FOREIGN]:
+        if not answer.isascii() and any(character in answer for character in "日"):
+            continue  # The package and the crate transliterate ideographs differently.
+        add("ascii-word-f1", answer, [right], zero_scrolls.f1_score(answer, right))
+    for answer in PERCENTAGES:
+        for right in ("40%", "62.5%", "0%"):
+            score = zero_scrolls.exp_similarity_score(answer, right)
+            add("percentage-similarity", answer, [right], score)
+    for answer in ORDERS:
+        for right in ("1, 2, 3, 4", "3, 1, 4, 2", "2, 1"):
+            score = zero_scrolls.concordant_index_score(answer, right)
+            add("concordance", answer, [right], score)
+    for answer in SUMMARIES:
+        rights = drawn.sample(SUMMARIES, 2)
+        scores = [plain.score(right, answer) for right in rights]
+        best = [max(score[kind].fmeasure for score in scores) for kind in list(kinds)[:3]]
+        add("rouge-geometric-mean", answer, rights, math.prod(best) ** (1 / 3))
+
+    drawn = drawn_words
     words = [stem + suffix for stem in STEMS for suffix in SUFFIXES]
     words = WORDS + drawn.sample([word for word in words if len(word) > 3], 900)
     stemmer = PorterStemmer()

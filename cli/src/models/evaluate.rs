@@ -1,6 +1,7 @@
 //! `vattention evaluate`: pipelines measured by a model's accuracy on tasks.
 
 mod benchmark;
+mod details;
 mod figure;
 mod table;
 

@@ -62,13 +62,17 @@ fn every_benchmark_can_be_evaluated() {
     let world = World::new();
     for (benchmark, files, context) in [
         ("longbench", "longbench", "700"),
+        ("longbench-v2", "longbench-v2", "700"),
         ("ruler", "ruler", "700"),
         ("babilong", "babilong", "700"),
         ("loogle", "loogle", "700"),
         ("infinitebench", "infinitebench", "1300"),
+        // The answer to gov_report takes up to 1024 tokens.
+        ("zero-scrolls", "zero-scrolls", "1300"),
         ("math500", "math", "120"),
         ("aime2024", "math", "120"),
         ("aime2025", "math", "120"),
+        ("aime2026", "math", "120"),
     ] {
         let more = format!("--context {context} --cases 1 --no-errors --json out.json");
         succeed(&world, benchmark, files, &more);
@@ -105,6 +109,8 @@ fn wrong_files_and_options_are_refused_before_anything_is_written() {
     world.write("files/hotpotqa.jsonl", "{\"input\": \"a\"}\n{\n");
     world.write("files/lcc.parquet", "PAR1");
     world.write("files/qasper.jsonl", row("a"));
+    let secret = json!({ "input": "a", "query_start_index": 1, "output": null });
+    world.write("files/quality.jsonl", secret.to_string());
     for (benchmark, files, options, expected) in [
         ("longbench", "files", "--datasets hotpotqa", "line 1: no column context; it has input"),
         ("longbench", "files", "--datasets hotpotqa", "line 2: EOF"),
@@ -112,7 +118,9 @@ fn wrong_files_and_options_are_refused_before_anything_is_written() {
         ("longbench", "files", "--datasets trec", "expected trec.jsonl"),
         ("longbench", "files", "--datasets vcsum", "vcsum is Chinese"),
         ("longbench", "empty", "", "there is no such file; expected narrativeqa.jsonl"),
-        ("leval", "files", "", "expected one of longbench, ruler, babilong"),
+        ("leval", "files", "", "expected one of longbench, longbench-v2, ruler, babilong"),
+        ("longbench-v2", "files", "", "expected data.jsonl"),
+        ("zero-scrolls", "files", "--datasets quality", "line 1: output is null; expected text"),
         ("longbench", "files", "--tasks vt", "cannot be used with"),
         ("longbench", "files", "--datasets qasper --plot files/qasper.jsonl", "files/qasper.jsonl"),
     ] {
@@ -166,6 +174,53 @@ fn other_metrics_of_a_dataset_are_reported() {
         let score = &world.json("out.json")["variants"][0]["scores"][0];
         assert_eq!((&score["accuracy"], &score["others"][0]["score"]), (&json!(1.0), &json!(1.0)));
     }
+}
+
+#[test]
+fn groups_of_cases_are_reported() {
+    let world = World::new();
+    let more = "--context 700 --no-errors --json out.json --results kept.jsonl";
+    let said = succeed(&world, "longbench-v2", "longbench-v2", more);
+    let lines: Vec<&str> = said.lines().collect();
+    let title = lines.iter().position(|line| line.contains("by groups of cases in %")).unwrap();
+    let names = ["easy", "short", "hard", "medium", "long"];
+    let counts = [2, 2, 2, 1, 1];
+    for (line, (name, count)) in lines[title + 1..].iter().zip(names.iter().zip(counts)) {
+        assert!(line.contains(&format!("longbench-v2, {name} ")), "{said}");
+        assert!(line.trim_end().ends_with(&format!(" {count}")), "{said}");
+    }
+    let report = world.json("out.json");
+    for variant in report["variants"].as_array().unwrap() {
+        let groups = variant["scores"][0]["groups"].as_array().unwrap();
+        let found: Vec<_> = groups.iter().map(|it| (&it["group"], &it["cases"])).collect();
+        let expected: Vec<_> = names.iter().map(|name| json!(name)).zip(counts).collect();
+        assert!(found.iter().zip(&expected).all(|(a, b)| *a.0 == b.0 && *a.1 == json!(b.1)));
+        assert_eq!(found.len(), names.len());
+        let share = |place: usize| groups[place]["accuracy"].as_f64().unwrap();
+        // Both kinds of groups contain all cases.
+        let mean = variant["accuracy"].as_f64().unwrap();
+        assert!((0.5 * (share(0) + share(2)) - mean).abs() < 1e-12);
+    }
+    assert_eq!(report["records"][0]["groups"], json!(["easy", "short"]));
+    // Groups are not stored, but read from the files again.
+    let kept = fs::read_to_string(world.path("kept.jsonl")).unwrap();
+    assert!(!kept.contains("medium"), "{kept}");
+    assert_eq!(succeed(&world, "longbench-v2", "longbench-v2", more), said);
+}
+
+#[test]
+fn long_documents_are_cut_and_several_answers_are_right() {
+    let world = World::new();
+    let more = "--datasets narrative_qa,qasper --context 200 --no-errors --json out.json";
+    let said = succeed(&world, "zero-scrolls", "zero-scrolls", more);
+    assert!(said.lines().any(|line| line.contains("qasper")), "{said}");
+    let report = world.json("out.json");
+    assert_eq!(report["tasks"], json!(["qasper", "narrative_qa"]));
+    // Two lines of qasper have the same prompt.
+    let scores = report["variants"][0]["scores"].as_array().unwrap();
+    assert!(scores.iter().all(|score| score["cases"] == json!(1)), "{scores:?}");
+    let more = "--datasets narrative_qa --context 70";
+    refuse(&world, "zero-scrolls", "zero-scrolls", more, "`narrative_qa` does not fit in");
 }
 
 /// Returns one line of a file of questions about a text.

@@ -40,7 +40,7 @@ impl<'a> Collector<'a> {
 
     /// Stores a new answer, without the scores that can be computed from it.
     pub(crate) fn store(&self, record: &Record) -> Result<()> {
-        self.state().cache.push(Record { others: Vec::new(), ..record.clone() })
+        self.state().cache.push(Record { others: Vec::new(), groups: Vec::new(), ..record.clone() })
     }
 
     /// Counts an answer, new or stored, and reports progress; reports do not overlap.

@@ -9,6 +9,7 @@ mod collector;
 mod density;
 mod error;
 mod evaluation;
+mod groups;
 mod observed;
 mod parallel;
 mod perplexity;
@@ -22,6 +23,7 @@ pub use answer_cache::AnswerCache;
 pub use density::DensityTexts;
 pub use error::{Error, Result};
 pub use evaluation::Evaluation;
+pub use groups::GroupScore;
 pub use observed::{LayerAttention, ObservedBackend, Observer};
 pub use perplexity::{
     PerplexityReport, PerplexityTest, PerplexityWindows, PipelinePerplexity, PipelineScores,

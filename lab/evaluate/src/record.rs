@@ -30,6 +30,9 @@ pub struct Record {
     /// Scores of the answer by the other metrics of a dataset's publishers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<OtherScore>,
+    /// Groups to which a dataset's publishers assign the case.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
 }
 
 /// Score by a metric that does not determine accuracy.
@@ -106,7 +109,8 @@ impl Record {
         let others =
             task.other_scores(prompt_case, &attended.answer).into_iter().map(other).collect();
         let (pipeline, task) = (variant.name(), task.to_string());
-        Self { digest, pipeline, task, context, case, attended, others }
+        let groups = prompt_case.groups.clone();
+        Self { digest, pipeline, task, context, case, attended, others, groups }
     }
 }
 

@@ -10,6 +10,7 @@ use vattention_experiments::{
 use vattention_llm::Strategy;
 use vattention_tasks::Task;
 
+use crate::groups::{GroupScore, score_groups};
 use crate::record::{AttentionSummary, OtherScore, Record};
 use crate::settings::{EvaluationSettings, Setup};
 
@@ -123,13 +124,16 @@ pub struct TaskScore {
     /// Mean scores by the other metrics of a dataset's publishers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<OtherScore>,
+    /// Accuracy on each group of cases, if a dataset's publishers assign cases to groups.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupScore>,
     /// True if the cases count in means: dense attention scores at least
     /// [`EvaluationSettings::leave_out_below`](crate::EvaluationSettings::leave_out_below).
     pub counts: bool,
 }
 
 /// Mean score of cases.
-fn mean_score(records: &[&Record]) -> f64 {
+pub(crate) fn mean_score(records: &[&Record]) -> f64 {
     let sum: f64 = records.iter().map(|record| record.attended.score).sum();
     sum / records.len().max(1) as f64
 }
@@ -300,6 +304,7 @@ impl TaskScore {
             accuracy,
             interval: ShareInterval::new(accuracy, records.len() as f64),
             others: other_means(records),
+            groups: score_groups(records),
             counts,
         }
     }
@@ -389,6 +394,7 @@ mod tests {
             case: 0,
             attended,
             others: Vec::new(),
+            groups: Vec::new(),
         }
     }
 

@@ -5,10 +5,12 @@ mod definition;
 mod fit;
 mod infinitebench;
 mod longbench;
+mod longbench_v2;
 mod loogle;
 mod math;
 mod rows;
 mod ruler;
+mod zero_scrolls;
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -28,10 +30,12 @@ pub struct Dataset(usize);
 static ALL: LazyLock<Vec<BenchmarkDefinition>> = LazyLock::new(|| {
     [
         longbench::datasets(),
+        longbench_v2::datasets(),
         ruler::datasets(),
         babilong::datasets(),
         loogle::datasets(),
         infinitebench::datasets(),
+        zero_scrolls::datasets(),
         math::datasets(),
     ]
     .into_iter()
@@ -191,9 +195,24 @@ fn read(
         Ok((group, cases.map(|case| share_context(case, &mut contexts)).collect::<Vec<_>>()))
     })?;
     for (group, cases) in rows {
-        groups[group].1.extend(cases);
+        let (dataset, found) = &mut groups[group];
+        match dataset.definition().layout {
+            PromptLayout::ZeroScrolls => cases.into_iter().for_each(|case| add(case, found)),
+            _ => found.extend(cases),
+        }
     }
     Ok(groups.into_iter().filter(|(_, cases)| !cases.is_empty()))
+}
+
+/// Adds a case, or its right answers if there is a case with the same prompt.
+fn add(case: StoredCase, cases: &mut Vec<StoredCase>) {
+    let same = cases.iter_mut().find(|other| {
+        Arc::ptr_eq(&other.context, &case.context) && other.rest.question == case.rest.question
+    });
+    match same {
+        Some(other) => other.rest.answers.extend(case.rest.answers),
+        None => cases.push(case),
+    }
 }
 
 /// Stores a case so that it shares its context with earlier cases of the same context.
@@ -218,7 +237,9 @@ fn cases(definition: &BenchmarkDefinition, row: &DatasetRow) -> Result<Vec<Case>
         PromptLayout::Babilong { prompt, labels } => vec![babilong::case(prompt, labels, row)?],
         PromptLayout::Loogle { prompt, task } => loogle::cases(prompt, *task, row)?,
         PromptLayout::InfiniteBench { prompt } => vec![infinitebench::case(prompt, *metric, row)?],
+        PromptLayout::LongBenchV2 { prompt } => vec![longbench_v2::case(prompt, row)?],
         PromptLayout::Ruler => vec![ruler::case(row)?],
+        PromptLayout::ZeroScrolls => vec![zero_scrolls::case(*metric, row)?],
         PromptLayout::Math => vec![math::case(row)?],
     };
     Ok(cases.into_iter().map(|case| Case { tokens: *tokens, ..case }).collect())
@@ -227,9 +248,7 @@ fn cases(definition: &BenchmarkDefinition, row: &DatasetRow) -> Result<Vec<Case>
 fn find(dir: &Path, files: &[String]) -> Option<PathBuf> {
     files
         .iter()
-        .flat_map(|file| {
-            rows::EXTENSIONS.iter().map(move |extension| dir.join(format!("{file}.{extension}")))
-        })
+        .flat_map(|file| rows::ENDS.iter().map(move |end| dir.join(format!("{file}{end}"))))
         .find(|path| path.is_file())
 }
 

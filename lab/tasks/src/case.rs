@@ -1,7 +1,7 @@
 //! Cases: a text with a question and its right answers.
 
 /// Prompt and right answers of a case. The prompt is `context` followed directly by `question`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Case {
     /// Introduction and haystack: the part of the prompt that a model can read before the question.
     pub context: String,
@@ -16,6 +16,10 @@ pub struct Case {
     pub labels: Vec<String>,
     /// Largest number of tokens of an answer.
     pub tokens: usize,
+    /// Text that replaces the end of a context that is cut, if the dataset has one.
+    pub omission: String,
+    /// Groups to which a dataset's publishers assign the case, such as `easy` and `short`.
+    pub groups: Vec<String>,
 }
 
 impl Case {

@@ -59,7 +59,7 @@ fn list(repeats: Repeats, rare: usize, draw: &mut SeededDraw) -> Case {
     draw.shuffle(&mut words);
     let (introduction, question, beginning) = SENTENCES.cwe.fill(&[]);
     let context = introduction + &format_numbered(&words);
-    Case { context, question, beginning, answers, labels: Vec::new(), tokens: ANSWER_TOKENS }
+    Case { context, question, beginning, answers, tokens: ANSWER_TOKENS, ..Case::default() }
 }
 
 /// Builds the case, filled with rare words, after an example with its answer.

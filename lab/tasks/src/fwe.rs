@@ -32,12 +32,12 @@ fn text(vocabulary: &[String], words: usize, mut draw: SeededDraw) -> Case {
     draw.shuffle(&mut coded);
     let (introduction, question, beginning) = SENTENCES.fwe.fill(&[]);
     Case {
-        labels: Vec::new(),
         context: introduction + &coded.join(" "),
         question,
         beginning,
         answers: vocabulary[1..=ANSWERS].to_vec(),
         tokens: ANSWER_TOKENS,
+        ..Case::default()
     }
 }
 

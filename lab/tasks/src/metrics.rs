@@ -5,6 +5,7 @@ mod bleu;
 mod cloze;
 mod edit;
 mod infinitebench;
+mod letters;
 mod math;
 mod numbers;
 mod porter;
@@ -12,8 +13,12 @@ mod rouge;
 mod rouge_score;
 mod subsequence;
 mod words;
+mod zero_scrolls;
 
 use crate::Case;
+
+pub(crate) use letters::first as first_letter;
+pub(crate) use zero_scrolls::{is_permutation, order, percentage};
 
 /// Metric, which scores an answer from 0 to 1. With several right answers, most metrics return the
 /// best score over them.
@@ -86,6 +91,22 @@ pub enum AnswerMetric {
     CodeChoice,
     /// F1 over characters without punctuation: InfiniteBench's metric of Chinese answers.
     CharacterF1,
+    /// 1 if the sentence "The correct answer is" names the right letter of A to D, as in
+    /// LongBench v2.
+    StatedLetter,
+    /// ZeroSCROLLS' metric of choices: 1 if the first word that is a letter of A to D is the one
+    /// of the right answer.
+    FirstLetter,
+    /// ZeroSCROLLS' metric of answers: F1 over words like [`WordF1`](Self::WordF1), but over their
+    /// transliteration to ASCII.
+    AsciiWordF1,
+    /// Geometric mean of the best ROUGE-1, ROUGE-2 and ROUGE-L of the package `rouge-score`, for
+    /// ZeroSCROLLS.
+    RougeGeometricMean,
+    /// ZeroSCROLLS' metric of percentages: halved by each 10 points that the answer is off.
+    PercentageSimilarity,
+    /// ZeroSCROLLS' metric of orders: share of the pairs of numbers in the right order.
+    Concordance,
 }
 
 impl AnswerMetric {
@@ -124,6 +145,12 @@ impl AnswerMetric {
             Self::Choice => "choice",
             Self::CodeChoice => "code-choice",
             Self::CharacterF1 => "character-f1",
+            Self::StatedLetter => "stated-letter",
+            Self::FirstLetter => "first-letter",
+            Self::AsciiWordF1 => "ascii-word-f1",
+            Self::RougeGeometricMean => "rouge-geometric-mean",
+            Self::PercentageSimilarity => "percentage-similarity",
+            Self::Concordance => "concordance",
         }
     }
 
@@ -176,6 +203,17 @@ impl AnswerMetric {
             Self::Choice => f64::from(infinitebench::choice(answer, &case.answers)),
             Self::CodeChoice => f64::from(infinitebench::code_choice(answer, &case.answers)),
             Self::CharacterF1 => best(&|right| infinitebench::character_f1(answer, right)),
+            Self::StatedLetter => first(letters::states),
+            Self::FirstLetter => best(&|right| f64::from(letters::same_first(answer, right))),
+            Self::AsciiWordF1 => best(&|right| words::ascii_f1(answer, right)),
+            Self::RougeGeometricMean => {
+                let rouge = [Self::RougeScore1, Self::RougeScore2, Self::RougeScoreL];
+                rouge.map(|metric| metric.score(case, answer)).iter().product::<f64>().cbrt()
+            }
+            Self::PercentageSimilarity => {
+                best(&|right| zero_scrolls::percentage_similarity(answer, right))
+            }
+            Self::Concordance => best(&|right| zero_scrolls::concordance(answer, right)),
         }
     }
 }

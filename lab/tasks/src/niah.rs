@@ -71,12 +71,12 @@ impl Needles {
         let (introduction, question, beginning) =
             frame.fill(&[("kind", self.kind()), ("kinds", kinds), ("query", &query)]);
         Case {
-            labels: Vec::new(),
             context: introduction + &sentences.join(source.separator(self.hay)),
             question,
             beginning,
             tokens: source.answer_tokens(answers.len(), ANSWER_TOKENS),
             answers,
+            ..Case::default()
         }
     }
 }

@@ -58,8 +58,8 @@ impl QuestionSet {
             question: question_text,
             beginning,
             answers: question.answers.clone(),
-            labels: Vec::new(),
             tokens: ANSWER_TOKENS,
+            ..Case::default()
         }
     }
 

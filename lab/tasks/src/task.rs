@@ -199,8 +199,7 @@ mod tests {
 
     fn case(answers: &[&str]) -> Case {
         let answers = answers.iter().map(ToString::to_string).collect();
-        let [context, question, beginning] = Default::default();
-        Case { context, question, beginning, answers, labels: Vec::new(), tokens: 1 }
+        Case { answers, tokens: 1, ..Case::default() }
     }
 
     #[test]

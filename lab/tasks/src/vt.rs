@@ -33,7 +33,7 @@ fn text(source: &dyn WordSource, class: WordClass, noise: usize, mut draw: Seede
         beginning,
         tokens: source.answer_tokens(VARIABLES, ANSWER_TOKENS),
         answers: variables,
-        labels: Vec::new(),
+        ..Case::default()
     }
 }
 

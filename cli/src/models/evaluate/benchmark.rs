@@ -8,9 +8,9 @@ use crate::fail::Failure;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct BenchmarkArgs {
-    /// Evaluate a published benchmark instead of RULER's synthetic tasks: longbench, ruler (its own
-    /// files), babilong, loogle, infinitebench, math500, aime2024 or aime2025; see
-    /// docs/evaluation.md.
+    /// Evaluate a published benchmark instead of RULER's synthetic tasks: longbench, longbench-v2,
+    /// ruler (its own files), babilong, loogle, infinitebench, zero-scrolls, math500, aime2024,
+    /// aime2025 or aime2026; see docs/evaluation.md.
     #[arg(long, value_name = "NAME", requires = "files")]
     #[arg(conflicts_with_all = ["tasks", "haystack", "squad", "hotpot", "vocabulary"])]
     benchmark: Option<String>,

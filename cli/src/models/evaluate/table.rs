@@ -9,6 +9,7 @@ use vattention_evaluate::{
 };
 use vattention_llm::Strategy;
 
+use super::details;
 use crate::models::answering::setup_name;
 use crate::numbers::{percent, short};
 use crate::table::{self, Column, or_dash};
@@ -67,8 +68,8 @@ pub(super) fn show(title: &str, report: &EvaluationReport) -> String {
 /// Returns a table of the accuracy on each task at one length.
 fn accuracy(report: &EvaluationReport, place: usize, context: usize) -> String {
     let mut table = table::rows(&accuracy_columns(report, place), &report.variants);
-    if let Some(other_metrics) = other_metrics(report, place) {
-        table = format!("{table}\n\n{other_metrics}");
+    for other in details::tables(report, place) {
+        table = format!("{table}\n\n{other}");
     }
     if report.contexts.len() > 1 {
         table = format!("{context} tokens\n{table}");
@@ -126,36 +127,6 @@ fn accuracy_columns(report: &EvaluationReport, place: usize) -> Vec<Column<'_, V
     columns
 }
 
-/// Returns a table of scores at one length by the datasets' other metrics, if they have any.
-fn other_metrics(report: &EvaluationReport, place: usize) -> Option<String> {
-    let other_scores = |variant| {
-        let scores = scores_at(report, variant, place).iter();
-        scores.flat_map(|score| score.others.iter().map(move |other| (&score.task, other)))
-    };
-    let names: Vec<String> = other_scores(report.variants.first()?)
-        .map(|(task, other)| format!("{task}, {}", other.metric))
-        .collect();
-    if names.is_empty() {
-        return None;
-    }
-    let columns: Vec<Vec<f64>> = report
-        .variants
-        .iter()
-        .map(|variant| other_scores(variant).map(|(_, other)| other.score).collect())
-        .collect();
-    let rows: Vec<(usize, String)> = names.into_iter().enumerate().collect();
-    let mut shown =
-        vec![Column::<(usize, String)>::text("by other metrics in %", "", |(_, name)| {
-            name.clone()
-        })];
-    for (variant, column) in report.variants.iter().zip(&columns) {
-        shown.push(Column::new(&variant.variant, "", |(row, _): &(usize, String)| {
-            points(column[*row])
-        }));
-    }
-    Some(table::rows(&shown, &rows))
-}
-
 /// Returns the tasks that are left out of the means at one length.
 fn left_out(report: &EvaluationReport, place: usize) -> Option<String> {
     let scores = scores_at(report, report.variants.first()?, place).iter();
@@ -165,7 +136,7 @@ fn left_out(report: &EvaluationReport, place: usize) -> Option<String> {
 }
 
 /// Returns a variant's scores on each task at one length.
-fn scores_at<'a>(
+pub(super) fn scores_at<'a>(
     report: &EvaluationReport,
     variant: &'a VariantResult,
     place: usize,
@@ -181,7 +152,7 @@ fn signed_points(difference: PairedDifference) -> String {
     format!("{mean} ({low} to {high})")
 }
 
-fn points(share: f64) -> String {
+pub(super) fn points(share: f64) -> String {
     format!("{:.1}", 100.0 * share)
 }
 

@@ -68,5 +68,5 @@ pub(super) fn case(template: &str, labels: &[String], row: &DatasetRow) -> Resul
     let (context, question) = prompt(template, &holes);
     let question = question.trim_end().to_owned();
     let answers = vec![row.text(&["target"])?];
-    Ok(Case { context, question, beginning: String::new(), answers, labels, tokens: 0 })
+    Ok(Case { context, question, answers, labels, ..Case::default() })
 }

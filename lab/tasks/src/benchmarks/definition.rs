@@ -12,6 +12,8 @@ pub(super) enum Fit {
     /// Cuts the middle out of a prompt that is too long, and keeps the same number of tokens at
     /// both ends.
     CutMiddle,
+    /// Cuts the end of the context, and puts the case's `omission` there.
+    CutEnd,
     /// Refuses a prompt that is too long.
     Whole,
     /// Limits the answer to the tokens that the prompt leaves.
@@ -59,8 +61,10 @@ pub(super) enum PromptLayout {
     Babilong { prompt: String, labels: Vec<String> },
     Loogle { prompt: String, task: LoogleTask },
     InfiniteBench { prompt: String },
+    LongBenchV2 { prompt: String },
     Ruler,
     Math,
+    ZeroScrolls,
 }
 
 /// Fills a template, and splits the prompt after `{context}`.

@@ -27,6 +27,7 @@ pub(super) fn fit(
             let least = case.tokens.saturating_add(2);
             cut_middle(&case, length).ok_or_else(|| too_short(least))
         }
+        Fit::CutEnd => cut_end(case, length).map_err(too_short),
     }
 }
 
@@ -47,6 +48,16 @@ fn cut_middle(case: &Case, length: TokenLimit<'_>) -> Option<Case> {
         half = half.saturating_sub(over.div_ceil(2));
     }
     None
+}
+
+/// Keeps as much of the context's beginning as fits before the omission and the question. The error
+/// is the number of tokens without any of the context.
+fn cut_end(case: Case, length: TokenLimit<'_>) -> Result<Case, usize> {
+    let rest = (length.count)(&case.question).saturating_add(case.tokens);
+    let cut = |bytes| format!("{}{}", head(&case.context, bytes), case.omission);
+    let size = |bytes| (length.count)(&cut(bytes)).saturating_add(rest);
+    let bytes = largest(0..=case.context.len(), length.tokens, size)?;
+    Ok(Case { context: cut(bytes), ..case })
 }
 
 fn head(text: &str, bytes: usize) -> &str {

@@ -67,8 +67,7 @@ pub(super) fn case(template: &str, metric: AnswerMetric, row: &DatasetRow) -> Re
         texts.iter().map(|(hole, text)| (*hole, text.as_str())).collect();
     let (context, question) = prompt(template, &texts);
     let answers = answers(metric, row)?;
-    let (beginning, labels) = (String::new(), Vec::new());
-    Ok(Case { context, question, beginning, answers, labels, tokens: 0 })
+    Ok(Case { context, question, answers, ..Case::default() })
 }
 
 /// Returns the text for a hole of a template.

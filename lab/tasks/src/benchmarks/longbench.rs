@@ -77,7 +77,7 @@ pub(super) fn case(template: &str, classes: bool, row: &DatasetRow) -> Result<Ca
     let (context, question) = prompt(template, &[("context", &context), ("input", &input)]);
     let labels = if classes { row.texts("all_classes")? } else { Vec::new() };
     let answers = row.texts("answers")?;
-    Ok(Case { context, question, beginning: String::new(), answers, labels, tokens: 0 })
+    Ok(Case { context, question, answers, labels, ..Case::default() })
 }
 
 /// Refuses Chinese datasets, with the reason.

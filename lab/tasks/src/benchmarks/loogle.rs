@@ -69,7 +69,7 @@ pub(super) fn cases(
     let make = |question: &str, (answers, labels)| {
         let holes = [("context", text.as_str()), ("question", question)];
         let (context, question) = prompt(template, &holes);
-        Case { context, question, beginning: String::new(), answers, labels, tokens: 0 }
+        Case { context, question, answers, labels, ..Case::default() }
     };
     if matches!(task, LoogleTask::Summary) {
         return Ok(vec![make("", (vec![row.text(&["output"])?], Vec::new()))]);

@@ -1,5 +1,5 @@
-//! MATH-500 (Lightman et al., <https://arxiv.org/abs/2305.20050>), AIME 2024 and AIME 2025: a line
-//! has a problem and its answer.
+//! MATH-500 (Lightman et al., <https://arxiv.org/abs/2305.20050>) and AIME 2024 to 2026: a line has
+//! a problem and its answer.
 
 use super::definition::{BenchmarkDefinition, Fit, PromptLayout, ScoredPart};
 use crate::Case;
@@ -16,7 +16,7 @@ pub(super) fn datasets() -> Vec<BenchmarkDefinition> {
         benchmark: name,
         dataset: name.into(),
         name: name.into(),
-        files: files.iter().map(ToString::to_string).collect(),
+        files: files.iter().flat_map(|file| [(*file).into(), format!("data/{file}")]).collect(),
         tokens: ANSWER_TOKENS,
         metric,
         others: &[],
@@ -30,12 +30,12 @@ pub(super) fn datasets() -> Vec<BenchmarkDefinition> {
         define("math500", &["math500", "test"], AnswerMetric::Boxed),
         define("aime2024", &["aime2024", "train", "test"], AnswerMetric::BoxedInteger),
         define("aime2025", &["aime2025", "train", "test"], AnswerMetric::BoxedInteger),
+        define("aime2026", &["aime2026", "train", "test"], AnswerMetric::BoxedInteger),
     ]
 }
 
 pub(super) fn case(row: &DatasetRow) -> Result<Case, String> {
     let context = row.text(&["problem", "Problem", "question"])?;
     let answers = vec![row.text(&["answer", "Answer"])?];
-    let (question, beginning) = (INSTRUCTION.to_owned(), String::new());
-    Ok(Case { context, question, beginning, answers, labels: Vec::new(), tokens: 0 })
+    Ok(Case { context, question: INSTRUCTION.to_owned(), answers, ..Case::default() })
 }

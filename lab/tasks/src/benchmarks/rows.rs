@@ -12,8 +12,8 @@ use serde_json::{Map, Value};
 use crate::error::{read, utf8};
 use crate::{Error, Result};
 
-/// Extensions of the files' names.
-pub(super) const EXTENSIONS: &[&str] = &["jsonl", "json", "parquet"];
+/// Ends of the files' names; the last one is that of Hugging Face's `datasets`.
+pub(super) const ENDS: &[&str] = &[".jsonl", ".json", ".parquet", "-00000-of-00001.parquet"];
 /// Largest number of wrong lines that a message lists; it counts the others.
 const MOST_REPORTED: usize = 20;
 
@@ -39,6 +39,15 @@ impl DatasetRow {
             Value::Number(number) if number.is_i64() || number.is_u64() => Ok(number.to_string()),
             other => Err(format!("{} is {}; expected text", names.join(" or "), kind(other))),
         }
+    }
+
+    /// Reads one of several texts.
+    pub(super) fn one_of(&self, name: &str, expected: &[&str]) -> Result<String, String> {
+        let text = self.text(&[name])?;
+        if !expected.contains(&text.as_str()) {
+            return Err(format!("{name} is {text:?}; expected one of {}", expected.join(", ")));
+        }
+        Ok(text)
     }
 
     /// Reads a list of texts, at least one.

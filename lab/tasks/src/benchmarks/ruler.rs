@@ -1,6 +1,7 @@
 //! RULER's own files (Hsieh et al., <https://arxiv.org/abs/2404.06654>): a folder for each task
 //! with `validation.jsonl`, whose lines have `index`, `input`, `outputs` and `length`. In newer
-//! files `answer_prefix` is the beginning of the answer.
+//! files `answer_prefix` is the beginning of the answer. NeMo-Skills, which RULER's authors now
+//! use, stores the same as `test.jsonl` with `question`, `expected_answer` and `generation`.
 
 use super::definition::{BenchmarkDefinition, Fit, PromptLayout, ScoredPart};
 use crate::Case;
@@ -33,7 +34,7 @@ fn dataset(name: &str, tokens: usize, metric: AnswerMetric) -> BenchmarkDefiniti
         benchmark: "ruler",
         dataset: name.into(),
         name: name.into(),
-        files: vec![format!("{name}/validation"), name.into()],
+        files: vec![format!("{name}/validation"), format!("{name}/test"), name.into()],
         tokens,
         metric,
         others: &[],
@@ -48,12 +49,22 @@ fn dataset(name: &str, tokens: usize, metric: AnswerMetric) -> BenchmarkDefiniti
 /// Returns the case of a row. The question begins at the last line that starts with "Question:", or
 /// otherwise at the last line.
 pub(super) fn case(row: &DatasetRow) -> Result<Case, String> {
-    let input = row.text(&["input"])?;
-    let beginning =
-        if row.has("answer_prefix") { row.text(&["answer_prefix"])? } else { String::new() };
+    let input = row.text(&["input", "question"])?;
+    let beginning = beginning(row)?;
     let place = input.rfind("\nQuestion:").or_else(|| input.trim_end().rfind('\n')).unwrap_or(0);
     let (context, question) =
         (input[..place].to_owned(), format!("{}{beginning}", &input[place..]));
-    let answers = row.texts("outputs")?;
-    Ok(Case { context, question, beginning, answers, labels: Vec::new(), tokens: 0 })
+    let answers = row.texts(if row.has("question") { "expected_answer" } else { "outputs" })?;
+    Ok(Case { context, question, beginning, answers, ..Case::default() })
+}
+
+/// Returns the beginning of the answer. NeMo-Skills removes the blank that precedes it.
+fn beginning(row: &DatasetRow) -> Result<String, String> {
+    if row.has("answer_prefix") {
+        row.text(&["answer_prefix"])
+    } else if row.has("generation") {
+        Ok(format!(" {}", row.text(&["generation"])?))
+    } else {
+        Ok(String::new())
+    }
 }

@@ -35,6 +35,15 @@ pub(super) fn f1(answer: &str, right: &str) -> f64 {
     f1_of(&normalise(answer), &normalise(right))
 }
 
+/// F1 of the words of both texts, each transliterated to ASCII after the normalisation.
+pub(super) fn ascii_f1(answer: &str, right: &str) -> f64 {
+    let ascii_words = |text: &str| -> Vec<String> {
+        let ascii = deunicode::deunicode(&normalise(text).join(" "));
+        split(&ascii).map(str::to_owned).collect()
+    };
+    f1_of(&ascii_words(answer), &ascii_words(right))
+}
+
 /// F1 of the common items with their multiplicity.
 pub(super) fn f1_of<T: Eq + Hash>(answer: &[T], right: &[T]) -> f64 {
     let mut left = HashMap::<&T, usize>::new();

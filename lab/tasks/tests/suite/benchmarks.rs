@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use vattention_tasks::{Benchmark, Case, Error, Task, Texts};
 
 /// Creates a folder with files of some rows each.
-fn folder(files: &[(&str, &[Value])]) -> TempDir {
+pub(crate) fn folder(files: &[(&str, &[Value])]) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     for (name, rows) in files {
         let path = dir.path().join(name);
@@ -19,7 +19,7 @@ fn folder(files: &[(&str, &[Value])]) -> TempDir {
     dir
 }
 
-fn open(name: &str, dir: &Path, datasets: &[&str]) -> Result<Benchmark, Error> {
+pub(crate) fn open(name: &str, dir: &Path, datasets: &[&str]) -> Result<Benchmark, Error> {
     let datasets: Vec<_> = datasets.iter().map(ToString::to_string).collect();
     Benchmark::open(name, dir, &datasets)
 }
@@ -32,17 +32,22 @@ fn row(context: &str, length: u64) -> Value {
 }
 
 /// Counts characters as tokens.
-fn chars(text: &str) -> usize {
+pub(crate) fn chars(text: &str) -> usize {
     text.chars().count()
 }
 
-fn case(benchmark: &Benchmark, task: Task, tokens: usize, place: u64) -> Result<Case, Error> {
+pub(crate) fn case(
+    benchmark: &Benchmark,
+    task: Task,
+    tokens: usize,
+    place: u64,
+) -> Result<Case, Error> {
     Texts::ruler().with_benchmark(benchmark.clone()).case(task, tokens, place, &chars)
 }
 
 /// Returns the only task of a file with one row, its case, and the benchmark.
 #[track_caller]
-fn only(name: &str, file: &str, row: &Value) -> (Task, Case, Benchmark) {
+pub(crate) fn only(name: &str, file: &str, row: &Value) -> (Task, Case, Benchmark) {
     let dir = folder(&[(file, std::slice::from_ref(row))]);
     let benchmark = open(name, dir.path(), &[]).unwrap();
     let [task] = benchmark.tasks()[..] else { panic!("{file}") };
@@ -468,7 +473,7 @@ fn babilong_has_the_tasks_with_published_labels() {
 }
 
 #[track_caller]
-fn assert_refused(name: &str, dir: &Path, datasets: &[&str], expected: &[&str]) {
+pub(crate) fn assert_refused(name: &str, dir: &Path, datasets: &[&str], expected: &[&str]) {
     let message = open(name, dir, datasets).unwrap_err().to_string();
     for part in expected {
         assert!(message.contains(part), "{message:?} lacks {part:?}");
@@ -523,7 +528,7 @@ fn errors_of_missing_names_and_files_list_the_expected() {
         "long",
         dir.path(),
         &[],
-        &["`long`", "babilong, loogle, infinitebench, math500, aime2024"],
+        &["`long`", "ruler, babilong, loogle, infinitebench, zero-scrolls, math500, aime2024"],
     );
     assert_refused("longbench", dir.path(), &["qa"], &["`qa`", "narrativeqa, qasper, qasper_e"]);
     assert_refused("longbench", dir.path(), &["dureader"], &["dureader is Chinese", "jieba"]);

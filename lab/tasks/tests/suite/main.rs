@@ -5,6 +5,7 @@
 mod benchmarks;
 mod common;
 mod lengths;
+mod long_benchmarks;
 mod metrics;
 mod qa;
 mod ruler;

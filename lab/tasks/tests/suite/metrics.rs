@@ -15,7 +15,7 @@ struct Golden {
     score: f64,
 }
 
-const CHECKED: [AnswerMetric; 31] = [
+const CHECKED: [AnswerMetric; 37] = [
     AnswerMetric::WordF1,
     AnswerMetric::Rouge,
     AnswerMetric::EditSimilarity,
@@ -47,11 +47,16 @@ const CHECKED: [AnswerMetric; 31] = [
     AnswerMetric::Choice,
     AnswerMetric::CodeChoice,
     AnswerMetric::CharacterF1,
+    AnswerMetric::StatedLetter,
+    AnswerMetric::FirstLetter,
+    AnswerMetric::AsciiWordF1,
+    AnswerMetric::RougeGeometricMean,
+    AnswerMetric::PercentageSimilarity,
+    AnswerMetric::Concordance,
 ];
 
 fn case(answers: Vec<String>, labels: Vec<String>) -> Case {
-    let [context, question, beginning] = Default::default();
-    Case { context, question, beginning, answers, labels, tokens: 1 }
+    Case { answers, labels, tokens: 1, ..Case::default() }
 }
 
 #[test]
