@@ -72,7 +72,7 @@ impl Head {
         Means { error: errors.sum::<f64>() / count, density: densities.iter().sum::<f64>() / count }
     }
 
-    /// Returns the outputs of all steps and query heads, and the share of the tokens that each read.
+    /// Outputs of all steps and query heads, and the shares of the tokens that they read.
     fn attend(&self, pipeline: &Arc<PipelineConfig>) -> [Vec<f64>; 2] {
         let [queries, keys, values] = &self.0;
         let options = Options { fall_back: FallBack::Never, ..Options::default() };
