@@ -135,7 +135,7 @@ def test_only_equal_rows_are_shared():
     engine.attend([8])
 
 
-@pytest.mark.parametrize("name", ["pq-cache", "h2o", "snapkv", "tactic", "magic-pig"])
+@pytest.mark.parametrize("name", ["pq-cache", "h2o", "snapkv", "tactic", "socket"])
 def test_an_index_of_one_sequence_is_not_shared(name):
     with pytest.raises(ValueError, match=f"`{name}` .*its own sequence"):
         PagedAttention(Pipeline.load(name), *SHAPE, share_index=True)

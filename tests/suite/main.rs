@@ -17,7 +17,6 @@ mod cuda_steps;
 mod custom_plugins;
 mod engine_head;
 mod engine_rows;
-mod engine_sharing;
 mod evictors;
 mod golden_budgets;
 mod golden_double_sparsity;

@@ -4,42 +4,84 @@
 use std::sync::Arc;
 
 use ndarray::{Array2, Array3, s};
-use vattention::backends::{EngineHead, HeadRows, RowChecksums};
-use vattention::config::{Loader, load};
-use vattention::engine::Tokens;
-use vattention::{Error, Options, PipelineConfig, Shape};
-
-use crate::common::{normal, root};
+use serde_json::{Value, json};
+use vattention_backends::{EngineHead, HeadRows, RowChecksums};
+use vattention_core::{Error, Options, PipelineConfig, Shape, Tokens};
 
 const SHAPE: Shape = Shape { query_heads: 8, kv_heads: 2, head_dim: 32, value_dim: 64 };
-/// Tokens of the donor, which is one shared segment of codes and a few tokens after it.
+/// Tokens of the donor, which become one shared segment of its index.
 const DONATED: usize = 1500;
 /// Tokens that the sequences have in common.
 const COMMON: usize = 1300;
 /// Tokens of the common prefix, in blocks of 64.
 const BLOCKS: usize = 1280;
 
-/// Built-in pipelines whose indexes sequences can share.
-const SHAREABLE: [&str; 18] = [
-    "ark-vale",
-    "dense",
-    "hash-hyperplanes",
-    "oracle-top-k",
-    "oracle-top-p",
-    "priority",
-    "priority-layer",
-    "priority-limited",
-    "priority-rigorous",
-    "quest",
-    "quest-paper",
-    "random",
-    "rotated-codes",
-    "sparq",
-    "stratified",
-    "streaming-llm",
-    "twilight",
-    "vattention-oracle",
-];
+/// Pipelines whose indexes sequences can share, by name.
+fn shareable() -> Vec<(&'static str, Arc<PipelineConfig>)> {
+    let quest = json!({ "type": "quest", "size": 0.05 });
+    let twilight = json!({ "type": "twilight", "mass": 0.85, "of": quest });
+    let rigorous = json!({ "type": "ratio", "mode": "rigorous", "epsilon": 0.5, "delta": 0.1 });
+    let keys = json!({ "type": "priority", "index": "8-bit" });
+    let scores = json!({ "type": "priority", "index": "selectors" });
+    let stratified = json!({ "type": "stratified" });
+    let top_k = json!({ "type": "oracle-top-k", "size": 0.05 });
+    let ratio = json!({ "type": "ratio", "epsilon": 0.3, "delta": 0.1 });
+    let of = |selector: &str| select(&json!({ "type": selector, "size": 0.05 }));
+    let sample = |selectors: Value, sampler: Value, estimator: &Value| {
+        config(json!({ "selectors": selectors, "sampler": sampler, "estimator": estimator }))
+    };
+    vec![
+        ("dense", config(json!({}))),
+        ("quest", select(&quest)),
+        ("ark-vale", of("ark-vale")),
+        ("rotated-codes", of("rotated-codes")),
+        ("hash-attention", of("hash-attention")),
+        ("sparq", of("sparq")),
+        ("twilight", select(&twilight)),
+        ("priority", priority()),
+        ("priority, 8-bit", sample(json!([]), keys, &rigorous)),
+        ("priority, selectors", sample(json!([top_k]), scores, &ratio)),
+        ("stratified", sample(json!([top_k]), stratified, &ratio)),
+        ("uniform", sample(json!([top_k]), json!({ "type": "uniform" }), &ratio)),
+    ]
+}
+
+/// Selectors whose indexes serve one sequence, as a pipeline has them.
+fn unshareable() -> Vec<Value> {
+    let with_size = |name: &str| json!({ "type": name, "size": 100 });
+    let names = ["pq-cache", "cluster-kv", "inf-llm", "socket", "snapkv", "tova"];
+    let mut selectors: Vec<Value> = names.map(with_size).into();
+    selectors.push(json!({ "type": "h2o", "heavy": 100, "recent": 100 }));
+    selectors.push(json!({ "type": "twilight", "mass": 0.8, "of": with_size("pq-cache") }));
+    let of = json!({ "type": "quest", "size": 100 });
+    selectors.push(json!({ "type": "reuse", "every": 4, "of": of }));
+    selectors
+}
+
+fn config(json: Value) -> Arc<PipelineConfig> {
+    Arc::new(serde_json::from_value(json).unwrap())
+}
+
+fn priority() -> Arc<PipelineConfig> {
+    let ratio = json!({ "type": "ratio", "epsilon": 0.3, "delta": 0.1 });
+    config(json!({ "sampler": { "type": "priority" }, "estimator": ratio }))
+}
+
+/// Pipeline of a window and a selector.
+fn select(selector: &Value) -> Arc<PipelineConfig> {
+    let window = json!({ "type": "window", "size": 20 });
+    config(json!({ "share": "head", "selectors": [window, selector] }))
+}
+
+/// Pseudo-random numbers, sums of three between -1 and 1.
+fn numbers(rows: usize, dim: usize, seed: u64) -> Array2<f32> {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 40) as f32 / (1 << 23) as f32 - 1.0
+    };
+    Array2::from_shape_simple_fn((rows, dim), || next() + next() + next())
+}
 
 /// Keys and values of a sequence, `[tokens, dim]`.
 #[derive(Clone)]
@@ -50,8 +92,8 @@ struct Sequence {
 
 impl Sequence {
     fn new(tokens: usize, seed: u64) -> Self {
-        let numbers = |dim, seed| normal((1, tokens, dim), seed).remove_axis(ndarray::Axis(0));
-        Self { keys: numbers(SHAPE.head_dim, seed), values: numbers(SHAPE.value_dim, seed + 1) }
+        let keys = numbers(tokens, SHAPE.head_dim, seed);
+        Self { keys, values: numbers(tokens, SHAPE.value_dim, seed + 1) }
     }
 
     /// Returns the first `common` tokens of a sequence, and then those of this one.
@@ -94,7 +136,8 @@ fn indexed(config: &Arc<PipelineConfig>, number: u32, rows: &HeadRows<'_>) -> En
 }
 
 fn queries(seed: u64) -> Array3<f32> {
-    normal((SHAPE.group(), 3, SHAPE.head_dim), seed) * 2.0
+    let numbers = numbers(SHAPE.group() * 3, SHAPE.head_dim, seed);
+    numbers.into_shape_with_order((SHAPE.group(), 3, SHAPE.head_dim)).unwrap()
 }
 
 /// Runs steps that see all tokens, some and one, on two KV heads, and compares them.
@@ -108,33 +151,12 @@ fn compare(expected: &mut EngineHead, found: &mut EngineHead, rows: &HeadRows<'_
     assert_eq!(expected.rows, found.rows, "{context}");
 }
 
-/// Every built-in pipeline that this shape supports, by name.
-fn pipelines() -> Vec<(String, Arc<PipelineConfig>)> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(root("configs")).unwrap() {
-        let path = entry.unwrap().path();
-        let Some(name) = path.file_name().unwrap().to_str().unwrap().strip_suffix(".toml") else {
-            continue;
-        };
-        let Ok(config) = load(&path) else { continue };
-        if EngineHead::new(&config, 3, 1, SHAPE, &options(0)).is_ok() {
-            found.push((name.to_owned(), config));
-        }
-    }
-    found.sort_by(|a, b| a.0.cmp(&b.0));
-    found
-}
-
 #[test]
 fn a_shared_index_equals_an_index_of_ones_own() {
     let first = Sequence::new(DONATED, 1);
     let second = Sequence::new(DONATED, 5).after(&first, COMMON);
     let third = Sequence::new(DONATED, 9).after(&second, 1400);
-    let mut shareable = Vec::new();
-    for (name, config) in pipelines() {
-        if start(&config, 0).check_shareable().is_err() {
-            continue;
-        }
+    for (name, config) in shareable() {
         let mut donor = indexed(&config, 7, &first.rows(DONATED - 30));
         donor.append(&first.rows(DONATED), None).unwrap();
         let mut alone = indexed(&config, 8, &second.rows(COMMON));
@@ -142,7 +164,7 @@ fn a_shared_index_equals_an_index_of_ones_own() {
         let shared = sharing.share_index(&mut donor, &second.rows(COMMON)).unwrap();
         assert_eq!((shared, sharing.len()), (BLOCKS, BLOCKS), "{name}");
         sharing.append(&second.rows(COMMON), None).unwrap();
-        compare(&mut alone, &mut sharing, &second.rows(COMMON), &name);
+        compare(&mut alone, &mut sharing, &second.rows(COMMON), name);
 
         // The donor continues, and both lose tokens and get others.
         let mut untouched = indexed(&config, 7, &first.rows(DONATED));
@@ -150,9 +172,9 @@ fn a_shared_index_equals_an_index_of_ones_own() {
             head.truncate(&second.rows(COMMON), 1220).unwrap();
             head.append(&second.rows(DONATED), None).unwrap();
         }
-        compare(&mut untouched, &mut donor, &first.rows(DONATED), &name);
+        compare(&mut untouched, &mut donor, &first.rows(DONATED), name);
         donor.truncate(&first.rows(DONATED), 100).unwrap();
-        compare(&mut alone, &mut sharing, &second.rows(DONATED), &name);
+        compare(&mut alone, &mut sharing, &second.rows(DONATED), name);
         drop(donor);
 
         // A part of the index of a KV head that has shared another one.
@@ -161,41 +183,34 @@ fn a_shared_index_equals_an_index_of_ones_own() {
         assert_eq!(last.share_index(&mut sharing, &third.rows(DONATED)).unwrap(), 1344);
         drop(sharing);
         last.append(&third.rows(DONATED), None).unwrap();
-        compare(&mut alone, &mut last, &third.rows(DONATED), &name);
-        shareable.push(name);
+        compare(&mut alone, &mut last, &third.rows(DONATED), name);
     }
-    assert_eq!(shareable, SHAREABLE);
 }
 
 #[test]
 fn an_index_of_one_sequence_is_refused_by_name() {
     let sequence = Sequence::new(100, 1);
-    let rows = sequence.rows(100);
-    let mut reasons = Vec::new();
-    for (name, config) in pipelines() {
-        if SHAREABLE.contains(&&*name) {
-            continue;
-        }
+    let mut parts: Vec<_> = unshareable()
+        .into_iter()
+        .map(|selector| (selector["type"].as_str().unwrap().to_owned(), select(&selector)))
+        .collect();
+    let lsh = json!({ "type": "lsh", "bits": 4, "tables": 8 });
+    parts.push(("lsh".into(), config(json!({ "share": "head", "sampler": lsh }))));
+    for (name, config) in parts {
         let (mut head, mut donor) = (start(&config, 1), start(&config, 2));
-        let error = head.share_index(&mut donor, &rows).unwrap_err();
+        let error = head.share_index(&mut donor, &sequence.rows(100)).unwrap_err();
         let Error::NoSharing { component, reason } = &error else { panic!("{name}: {error}") };
-        assert!(donor.checksums().is_none(), "{name}");
-        let is_part = config.selectors.iter().any(|part| part.typetag_name() == component)
-            || config.sampler().typetag_name() == component;
-        assert!(is_part, "{name}: {error}");
-        assert!(reason.ends_with("its own sequence"), "{name}: {error}");
-        assert!(error.to_string().contains(&format!("`{component}` {reason}")), "{error}");
-        reasons.push(component.clone());
-    }
-    for name in ["pq-cache", "h2o", "snapkv", "tactic", "magic-pig", "socket", "inf-llm"] {
-        assert!(reasons.iter().any(|component| component == name), "{name} is not in {reasons:?}");
+        assert_eq!(component, &name);
+        assert!(reason.ends_with("its own sequence"), "{error}");
+        assert_eq!(donor.check_shareable().unwrap_err().to_string(), error.to_string());
+        assert!(donor.checksums().is_none() && head.is_empty(), "{name}");
     }
 }
 
 /// An index is not taken over for rows that differ from those of which it was computed.
 #[test]
 fn only_the_index_of_equal_rows_is_shared() {
-    let config = load(root("configs/priority.toml")).unwrap();
+    let config = priority();
     let first = Sequence::new(DONATED, 1);
     let mut donor = indexed(&config, 7, &first.rows(DONATED));
     let mut share = |rows: &HeadRows<'_>| start(&config, 8).share_index(&mut donor, rows).unwrap();
@@ -231,8 +246,10 @@ fn only_the_index_of_equal_rows_is_shared() {
 
 #[test]
 fn memory_of_a_prefix_is_held_once() {
-    for name in ["priority", "quest", "rotated-codes", "hash-hyperplanes", "sparq"] {
-        let config = load(root("configs").join(format!("{name}.toml"))).unwrap();
+    for (name, config) in shareable() {
+        if !["priority", "quest", "rotated-codes", "hash-attention", "sparq"].contains(&name) {
+            continue;
+        }
         let first = Sequence::new(DONATED, 1);
         let mut heads = vec![indexed(&config, 0, &first.rows(DONATED))];
         let alone = heads[0].index_bytes();
@@ -241,8 +258,8 @@ fn memory_of_a_prefix_is_held_once() {
             assert_eq!(head.share_index(&mut heads[0], &first.rows(DONATED)).unwrap(), 1472);
             heads.push(head);
         }
-        heads.push(heads[0].fork(Some(4)));
-        heads.push(heads[1].fork(Some(5)));
+        let forks = [heads[0].fork(Some(4)), heads[1].fork(Some(5))];
+        heads.extend(forks);
         let all: usize = heads.iter().map(EngineHead::index_bytes).sum();
         // `priority` copies 4 of its 13 bytes per token.
         let most = if matches!(name, "priority" | "rotated-codes") { 2.6 } else { 1.1 };
@@ -255,8 +272,7 @@ fn memory_of_a_prefix_is_held_once() {
 
 #[test]
 fn wrong_donors_are_errors_that_change_nothing() {
-    let config = load(root("configs/priority.toml")).unwrap();
-    let again = Loader::default().parse("again", "extends = 'priority'").unwrap();
+    let (config, again) = (priority(), priority());
     let sequence = Sequence::new(200, 1);
     let rows = sequence.rows(200);
     let mut head = start(&config, 1);
