@@ -36,7 +36,7 @@ const PIPELINES: [(&str, &str); 4] = [
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let engine = Engine::new();
+    let engine = PagedEngine::new();
     println!("{SEQUENCES} sequences with {PREFIX} tokens in common, of {LENGTH} tokens each:\n");
     println!("pipeline         append alone           with share_index");
     for (name, toml) in PIPELINES {
@@ -68,14 +68,14 @@ fn timed<T>(work: impl FnOnce() -> T) -> (T, f64) {
 }
 
 /// An engine with one KV head.
-struct Engine {
+struct PagedEngine {
     /// Pages, `[pages][PAGE][ROW]`.
     pool: Vec<bf16>,
     /// Block table of each sequence. All begin with the same pages.
     tables: Vec<Vec<u32>>,
 }
 
-impl Engine {
+impl PagedEngine {
     fn new() -> Self {
         let (shared, own) = ((PREFIX / PAGE) as u32, ((LENGTH - PREFIX) / PAGE) as u32);
         let table = |sequence: u32| {

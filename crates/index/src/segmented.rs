@@ -1,8 +1,9 @@
 //! Growing lists whose older parts several indexes share.
 //!
 //! A list consists of a few long parts, which never change and which clones share, and of a part of
-//! its own at the end, to which items are appended. A list that was never [shared](Segmented::share)
-//! has its own part only, so a scan of it is one loop over contiguous memory.
+//! its own at the end, to which items are appended. A list that was never
+//! [shared](Segmented::share) has its own part only, so a scan of it is one loop over contiguous
+//! memory.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -166,10 +167,11 @@ mod tests {
     }
 
     fn changes() -> impl Strategy<Value = Vec<Change>> {
+        let truncate = |(list, items)| Change::Truncate(list, items);
         let change = prop_oneof![
             8 => any::<bool>().prop_map(Change::Push),
             2 => any::<bool>().prop_map(Change::Share),
-            1 => (any::<bool>(), 0_usize..40).prop_map(|(which, items)| Change::Truncate(which, items)),
+            1 => (any::<bool>(), 0_usize..40).prop_map(truncate),
             1 => any::<bool>().prop_map(Change::Clone),
         ];
         prop::collection::vec(change, 0..150)

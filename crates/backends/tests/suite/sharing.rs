@@ -26,17 +26,17 @@ fn shareable() -> Vec<(&'static str, Arc<PipelineConfig>)> {
     let stratified = json!({ "type": "stratified" });
     let top_k = json!({ "type": "oracle-top-k", "size": 0.05 });
     let ratio = json!({ "type": "ratio", "epsilon": 0.3, "delta": 0.1 });
-    let of = |selector: &str| select(&json!({ "type": selector, "size": 0.05 }));
+    let select_by = |selector: &str| select(&json!({ "type": selector, "size": 0.05 }));
     let sample = |selectors: Value, sampler: Value, estimator: &Value| {
         config(json!({ "selectors": selectors, "sampler": sampler, "estimator": estimator }))
     };
     vec![
         ("dense", config(json!({}))),
         ("quest", select(&quest)),
-        ("ark-vale", of("ark-vale")),
-        ("rotated-codes", of("rotated-codes")),
-        ("hash-attention", of("hash-attention")),
-        ("sparq", of("sparq")),
+        ("ark-vale", select_by("ark-vale")),
+        ("rotated-codes", select_by("rotated-codes")),
+        ("hash-attention", select_by("hash-attention")),
+        ("sparq", select_by("sparq")),
         ("twilight", select(&twilight)),
         ("priority", priority()),
         ("priority, 8-bit", sample(json!([]), keys, &rigorous)),
