@@ -3,6 +3,7 @@
 mod batch;
 mod pool;
 mod sequences;
+mod share;
 mod table;
 mod write;
 
@@ -50,6 +51,14 @@ static CPU: LazyLock<Cpu> = LazyLock::new(Cpu::default);
 /// `value_dim` defaults to `head_dim`. Options are those of `Attention`; `fall_back` by-clock acts
 /// like by-count.
 ///
+/// With `share_index`, a new sequence takes over the index of the tokens that it has in common with
+/// another one, such as the blocks of a cached prefix. The longest prefix is taken, in whole blocks
+/// of 64 tokens, whose rows equal those that the other sequence has indexed, by checksums. The
+/// memory is shared until the last of the sequences is freed, and results are the same. To keep the
+/// index of a prefix whose sequences have ended, `fork` one of them under a number of its own. If a
+/// selector or the sampler has an index that serves one sequence only, because it clusters keys or
+/// learns from prompts or steps, ValueError names it.
+///
 /// Any thread may make calls, one at a time: a second one meanwhile raises RuntimeError. Other
 /// Python threads continue to run. A call that raises an exception changes nothing. Only after an
 /// exception of a selector that is written in Python, sequences of the call must be freed.
@@ -70,7 +79,7 @@ impl PyPagedAttention {
     #[pyo3(signature = (
         pipeline, query_heads, kv_heads, head_dim, value_dim = None, *, layer = 0, scale = None,
         threads = None, fall_back = "by-count", omit_error_bars = false, soft_cap = None,
-        sink_logits = None
+        sink_logits = None, share_index = false
     ))]
     fn new(
         py: Python<'_>,
@@ -86,6 +95,7 @@ impl PyPagedAttention {
         omit_error_bars: bool,
         soft_cap: Option<f32>,
         sink_logits: Option<Vec<f32>>,
+        share_index: bool,
     ) -> PyResult<Self> {
         let value_dim = value_dim.unwrap_or(head_dim);
         check_dim("head_dim", head_dim)?;
@@ -103,8 +113,11 @@ impl PyPagedAttention {
         let start = || -> vattention::Result<Sequences> {
             shape.check()?;
             let head = |kv_head| EngineHead::new(config, layer, kv_head, shape, &options);
-            let empty = (0..kv_heads).map(head).collect::<Result<_, _>>()?;
-            Ok(Sequences::new(empty, CPU.workers(threads)?))
+            let empty = (0..kv_heads).map(head).collect::<Result<Vec<_>, _>>()?;
+            if share_index {
+                empty.iter().try_for_each(EngineHead::check_shareable)?;
+            }
+            Ok(Sequences::new(empty, CPU.workers(threads)?, share_index))
         };
         let sequences = py.detach(|| guarded(start))?.map_err(core)?;
         let in_use = "this PagedAttention is in use by another thread: \
@@ -230,8 +243,9 @@ impl PyPagedAttention {
         Ok(PyOutput::new(py, CheckedOutput { output, errors: None }, self.promise))
     }
 
-    /// Starts the sequence `new` from the tokens and the step of `sequence`, with a copy of its
-    /// indexes. The engine may give it the same blocks. Its samples are independent.
+    /// Starts the sequence `new` from the tokens and the step of `sequence`. Its indexes are
+    /// copied, apart from those that `share_index` can share. The engine may give it the same
+    /// blocks. Its samples are independent.
     ///
     /// Raises ValueError if `sequence` is unknown or `new` exists.
     fn fork(&self, py: Python<'_>, sequence: u32, new: u32) -> PyResult<()> {
@@ -271,7 +285,7 @@ impl PyPagedAttention {
         Ok(self.sequences.lock()?.lengths())
     }
 
-    /// Bytes of the selectors' indexes of all sequences.
+    /// Bytes of the selectors' indexes of all sequences. Shared memory counts once.
     #[getter]
     fn index_bytes(&self) -> PyResult<usize> {
         Ok(self.sequences.lock()?.index_bytes())

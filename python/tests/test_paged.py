@@ -26,6 +26,7 @@ import vattention
 from vattention import Attention, PagedAttention, Pipeline
 
 PRIORITY = Pipeline.load("priority")
+QUEST, HASHES, SPARQ = map(Pipeline.load, ["quest", "hash-hyperplanes", "sparq"])
 ORACLE = Pipeline.load("vattention-oracle", "selectors.0.size=8", "estimator.epsilon=0.5")
 
 # Pipelines with all needs: none, feedback, a prompt, and a prompt with classes.
@@ -102,15 +103,42 @@ def test_forks_share_blocks(pipeline, layout):
         engine.attend([7, 8])
 
 
-def test_a_prefix_in_shared_blocks_is_indexed_again():
-    engine = Engine(PRIORITY)
-    engine.append({7: 20 * BLOCK})
-    engine.tables[8], engine.lengths[8] = engine.tables[7], engine.lengths[7]
-    engine.attentions[8] = engine.attention(8)
-    rows = engine.pool[engine.tables[8]].swapaxes(0, 1).reshape(KV_HEADS, 20 * BLOCK, -1)
-    engine.attentions[8].append(rows[..., :DIM], rows[..., DIM:])
-    engine.paged.append([8], engine.pool, *engine.batch([8]))
+@pytest.mark.parametrize("pipeline", [PRIORITY, QUEST, HASHES, SPARQ], ids=lambda p: p.name)
+@pytest.mark.parametrize("share_index", [False, True])
+def test_a_prefix_in_shared_blocks(pipeline, share_index):
+    """Results do not depend on `share_index`, which saves most of the index's memory."""
+    engine = Engine(pipeline, nan_pool(blocks=240), share_index=share_index)
+    engine.append({7: 1500})
+    engine.attend([7])
+    index_bytes = engine.paged.index_bytes
+    engine.share_blocks(7, 8, 70)
+    engine.append({8: 150})
+    assert engine.lengths[8] == 70 * BLOCK + 150
+    saved = 2 * index_bytes - engine.paged.index_bytes
+    assert (saved > 0.5 * index_bytes) == share_index
     engine.attend([8, 7])
+    engine.append({7: 30, 8: 1})
+    engine.attend([7, 8])
+    engine.paged.free(7)
+    engine.append({8: 80})
+    engine.attend([8])
+
+
+def test_only_equal_rows_are_shared():
+    """Recycled blocks have other rows than those that were indexed."""
+    engine = Engine(PRIORITY, nan_pool(blocks=240), share_index=True)
+    engine.append({7: 1500})
+    table = engine.tables[7]
+    engine.pool[table[40:]] = normal(len(table) - 40, KV_HEADS, BLOCK, DIM + VALUE_DIM)
+    engine.share_blocks(7, 8, 90)
+    engine.append({8: 1})
+    engine.attend([8])
+
+
+@pytest.mark.parametrize("name", ["pq-cache", "h2o", "snapkv", "tactic", "socket"])
+def test_an_index_of_one_sequence_is_not_shared(name):
+    with pytest.raises(ValueError, match=f"`{name}` .*its own sequence"):
+        PagedAttention(Pipeline.load(name), *SHAPE, share_index=True)
 
 
 def test_blocks_are_recycled():

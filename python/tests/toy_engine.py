@@ -33,8 +33,8 @@ def split(pool):
     return pool[..., :DIM], pool[..., -VALUE_DIM:]
 
 
-def nan_pool(layout="joined", dtype=np.float32):
-    return POOLS[layout](lambda *shape: np.full(shape, np.nan, dtype))
+def nan_pool(layout="joined", dtype=np.float32, blocks=BLOCKS):
+    return POOLS[layout](lambda *shape: np.full((blocks, *shape[1:]), np.nan, dtype))
 
 
 class Engine:
@@ -116,6 +116,16 @@ class Engine:
                 rows[copy] = rows[table[-1]]
             table[-1] = copy
         self.tables[new] = table
+
+    def share_blocks(self, sequence, new, blocks):
+        """Starts a sequence that begins with the rows in the first blocks of another one."""
+        self.tables[new] = self.tables[sequence][:blocks]
+        self.lengths[new] = blocks * self.block
+        self.attentions[new] = self.attention(new)
+        rows = self.pool[self.tables[new]].swapaxes(0, 1)
+        rows = rows.reshape(KV_HEADS, self.lengths[new], -1)
+        self.attentions[new].append(rows[..., :DIM], rows[..., DIM:], classes(self.lengths[new]))
+        self.paged.append([new], self.pool, *self.batch([new]))
 
     def free(self, sequence):
         """Frees a sequence that shares no blocks. Their rows become NaN."""

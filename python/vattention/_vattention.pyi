@@ -165,6 +165,7 @@ class PagedAttention:
         omit_error_bars: bool = False,
         soft_cap: float | None = None,
         sink_logits: Sequence[float] | _Array | None = None,
+        share_index: bool = False,
     ) -> PagedAttention: ...
     def write(self, keys: _Array, values: _Array, pool: _Pool, slot_mapping: _Integers) -> None: ...
     def append(

@@ -79,13 +79,13 @@ impl Pair {
         }
     }
 
-    fn fork(&self, sequence: u32) -> Self {
+    fn fork(&mut self, sequence: u32) -> Self {
         Self {
             keys: self.keys.clone(),
             values: self.values.clone(),
             queries: self.queries.clone(),
             library: self.library.fork(Some(sequence)).unwrap(),
-            engine: self.engine.iter().map(|head| head.fork(Some(sequence))).collect(),
+            engine: self.engine.iter_mut().map(|head| head.fork(Some(sequence))).collect(),
         }
     }
 }

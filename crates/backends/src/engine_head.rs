@@ -1,6 +1,7 @@
 //! One KV head of a sequence whose keys and values an engine stores.
 
 mod checks;
+mod share;
 
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use crate::head_rows::HeadRows;
 use crate::input::limits;
 use crate::output::push_row;
 use crate::pipelines::{GroupSoftmax, build_pipeline, check_softmax};
+use crate::row_checksums::RowChecksums;
 
 /// One KV head of a sequence whose keys and values an engine stores. It has the indexes of the
 /// pipeline, counts tokens and steps, and passes attention weights to selectors that need them.
@@ -30,6 +32,10 @@ pub struct EngineHead {
     fall_back: FallBack,
     /// Number of tokens that the selectors have indexed.
     tokens: usize,
+    /// Number of tokens whose index has been moved to memory that clones share.
+    shared: usize,
+    /// Checksums of the indexed rows; `None` if the indexes cannot be shared.
+    checksums: Option<RowChecksums>,
     /// Number of tokens at the end of the last observed prompt.
     prompt_end: usize,
     /// True if a selector picks every token until it has observed a prompt.
@@ -75,6 +81,8 @@ impl EngineHead {
             scale,
             fall_back: options.fall_back,
             tokens: 0,
+            shared: 0,
+            checksums: pipeline.check_shareable().is_ok().then(RowChecksums::default),
             prompt_end: 0,
             needs_prompt: pipeline.awaits_prompt().is_some(),
             step: options.first_step,
@@ -91,6 +99,19 @@ impl EngineHead {
     /// classes, and fewer tokens than before; then nothing has changed.
     pub fn append(&mut self, rows: &HeadRows<'_>, classes: Option<&[TokenClass]>) -> Result<()> {
         self.check_append(rows, classes)?;
+        self.append_checked(rows, classes)
+    }
+
+    /// Indexes tokens like [`append`](Self::append), after [`check_append`](Self::check_append) has
+    /// accepted the same arguments. The numbers of the rows are not checked again.
+    ///
+    /// # Errors
+    /// Returns an error for a wrong shape and missing classes.
+    pub fn append_checked(
+        &mut self,
+        rows: &HeadRows<'_>,
+        classes: Option<&[TokenClass]>,
+    ) -> Result<()> {
         let (first, len) = (self.tokens, rows.keys.len());
         if len == first {
             return Ok(());
@@ -100,6 +121,9 @@ impl EngineHead {
         let appended = self.pipeline.append(&NewTokens { first, keys, values, classes });
         self.lost = false;
         appended?;
+        if let Some(checksums) = &mut self.checksums {
+            checksums.append(rows, first);
+        }
         self.tokens = len;
         Ok(())
     }
@@ -172,10 +196,12 @@ impl EngineHead {
         Ok(output)
     }
 
-    /// Returns a KV head that continues from the same tokens and step, with copies of the indexes.
-    /// A new `sequence` number makes its samples independent.
+    /// Returns a KV head that continues from the same tokens and step. The indexes are copied,
+    /// apart from those that can be [shared](Self::share_index). A new `sequence` number makes its
+    /// samples independent.
     #[must_use]
-    pub fn fork(&self, sequence: Option<u32>) -> Self {
+    pub fn fork(&mut self, sequence: Option<u32>) -> Self {
+        self.share_newest();
         let mut fork = self.clone();
         if let Some(sequence) = sequence {
             fork.pipeline.set_sequence(sequence);
@@ -198,6 +224,10 @@ impl EngineHead {
         self.pipeline.hide(&rows.keys.range(0..tokens));
         self.lost = false;
         rewound?;
+        if let Some(checksums) = &mut self.checksums {
+            checksums.truncate(tokens);
+        }
+        self.shared = self.shared.min(tokens);
         self.tokens = tokens;
         Ok(())
     }
@@ -217,7 +247,8 @@ impl EngineHead {
         self.pipeline.site().shape
     }
 
-    /// Size in bytes of the indexes.
+    /// Size in bytes of the indexes. Each of `n` KV heads that share a segment counts an `n`-th of
+    /// it.
     pub fn index_bytes(&self) -> usize {
         self.pipeline.index_bytes()
     }

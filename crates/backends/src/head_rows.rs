@@ -18,6 +18,11 @@ impl HeadRows<'_> {
     /// Number of which the dimensions of rows without padding are multiples.
     pub const DIM_MULTIPLE: usize = CHUNK;
 
+    /// Rows of the first `tokens` tokens.
+    pub(crate) fn first(&self, tokens: usize) -> Self {
+        Self { keys: self.keys.range(0..tokens), values: self.values.range(0..tokens) }
+    }
+
     /// Checks the dimensions of the rows, and that there is a value for each key.
     pub(crate) fn check(&self, shape: Shape) -> Result<()> {
         let Shape { head_dim, value_dim, .. } = shape;

@@ -15,6 +15,7 @@ mod layer;
 mod output;
 mod pipelines;
 mod reference;
+mod row_checksums;
 mod task_runner;
 mod workers;
 
@@ -25,5 +26,6 @@ pub use executor::{Executor, HeadInput, HeadOutput, Indexing, RowOutput, RowSums
 pub use head_rows::HeadRows;
 pub use layer::{Layer, build_pipelines};
 pub use reference::Reference;
+pub use row_checksums::RowChecksums;
 pub use task_runner::TaskRunner;
 pub use workers::{Pools, Workers};

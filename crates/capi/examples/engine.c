@@ -1,5 +1,5 @@
-/* A toy engine that keeps keys and values in pages of one pool, and two sequences that share pages.
- * Each output is compared with dense attention.
+/* A toy engine that keeps keys and values in pages of one pool, and two sequences that share pages
+ * and their index. Each output is compared with dense attention.
  *
  *     cc engine.c $(pkg-config --cflags --libs vattention) -lm */
 
@@ -91,8 +91,14 @@ static void append(va_pipeline *head, const va_pages *pages, void *unused) {
     check(va_pipeline_append(head, pages, NULL));
 }
 
-static void truncate_to(va_pipeline *head, const va_pages *pages, void *tokens) {
-    check(va_pipeline_truncate(head, pages, *(size_t *)tokens));
+/* Takes over the index of the tokens in common with another sequence, in blocks of 64. */
+static void share_index(va_pipeline *head, const va_pages *pages, void *donor) {
+    size_t tokens = 0;
+    check(va_pipeline_share(head, donor, pages, &tokens));
+    if (tokens != pages->tokens / 64 * 64) {
+        fprintf(stderr, "%zu tokens of %zu are shared\n", tokens, pages->tokens);
+        exit(1);
+    }
 }
 
 typedef struct {
@@ -158,26 +164,28 @@ static void decode(sequence *s, const char *name) {
     }
 }
 
-/* Starts a sequence with a prompt. Its tokens are indexed when they are needed. */
-static void start(sequence *s, const char *pipeline) {
+/* Creates the pipelines of a sequence without tokens. */
+static void create(sequence *s, const char *pipeline, uint32_t number) {
     va_layer layer = {.size = sizeof layer, .query_heads = QUERY_HEADS, .kv_heads = KV_HEADS,
                       .head_dim = DIM};
+    va_options options = {.size = sizeof options, .sequence = number};
     for (size_t i = 0; i < KV_HEADS; i++) {
-        check(va_pipeline_new(pipeline, &layer, i, NULL, &s->heads[i]));
+        check(va_pipeline_new(pipeline, &layer, i, &options, &s->heads[i]));
     }
+}
+
+/* Starts a sequence with a prompt. Its tokens are indexed when they are needed. */
+static void start(sequence *s, const char *pipeline, uint32_t number) {
+    create(s, pipeline, number);
     for (size_t i = 0; i < PROMPT; i++) store_token(s);
 }
 
 /* Starts a sequence that shares the full pages of another one's prompt. */
 static void share(sequence *s, const sequence *other, uint32_t number) {
-    size_t shared = PROMPT / PAGE_TOKENS * PAGE_TOKENS;
+    create(s, PIPELINE, number);
     memcpy(s->table, other->table, sizeof s->table);
-    s->tokens = other->tokens;
-    for (size_t i = 0; i < KV_HEADS; i++) {
-        check(va_pipeline_fork(other->heads[i], &number, &s->heads[i]));
-        with_pages(s, i, truncate_to, &shared);
-    }
-    s->tokens = shared;
+    s->tokens = PROMPT / PAGE_TOKENS * PAGE_TOKENS;
+    for (size_t i = 0; i < KV_HEADS; i++) with_pages(s, i, share_index, other->heads[i]);
 }
 
 static void finish(sequence *s) {
@@ -186,11 +194,11 @@ static void finish(sequence *s) {
 
 int main(void) {
     static sequence first, second, dense;
-    start(&first, PIPELINE);
+    start(&first, PIPELINE, 1);
     decode(&first, "first");
     share(&second, &first, 2);
     decode(&second, "second");
-    start(&dense, ""); /* A pipeline without selectors reads everything. */
+    start(&dense, "", 3); /* A pipeline without selectors reads everything. */
     decode(&dense, "dense");
     finish(&first);
     finish(&second);

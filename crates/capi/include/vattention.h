@@ -805,15 +805,37 @@ va_status va_attend_pages(va_pipeline *pipeline,
                           const va_output *output);
 
 /*
- Creates a pipeline that continues from the same tokens and step, with copies of the indexes. If
- `sequence` is not NULL, it is the number of the new sequence, which makes its samples
- independent. `*fork` receives the handle. A sequence that shares only the first pages of another
- is a fork that is then truncated.
+ Creates a pipeline that continues from the same tokens and step. The indexes are copied, apart
+ from those that va_pipeline_share can share. If `sequence` is not NULL, it is the number of the
+ new sequence, which makes its samples independent. `*fork` receives the handle.
 
  Thread safety: any thread; another call with the handle meanwhile returns VA_ERROR_BUSY. The
  fork can be used on other threads than the original at the same time.
  */
 va_status va_pipeline_fork(va_pipeline *pipeline, const uint32_t *sequence, va_pipeline **fork);
+
+/*
+ Gives a pipeline without tokens the index of the tokens that its sequence has in common with
+ that of `donor`, such as cached pages of a prompt. `*tokens` receives their number;
+ va_pipeline_append continues behind them.
+
+ The common tokens are the longest prefix of `pages`, in whole blocks of 64 tokens, whose keys
+ and values equal those that the donor has indexed. They are compared by checksums, so the
+ donor's pages may have been used again. All results are those of a pipeline that has indexed
+ every token itself. The donor may then continue, be truncated or freed. Memory is shared, apart
+ from a few bytes per token and the index of fewer than 1024 tokens.
+
+ Errors: VA_ERROR_UNSUPPORTED with the name of a selector or sampler whose index serves one
+ sequence only, because it clusters keys or learns from prompts or steps; VA_ERROR_SHAPE for
+ pages, if the pipeline has tokens, or if the donor is not one of the same TOML text, layer and
+ KV head. Then nothing has changed.
+
+ Thread safety: any thread; another call with one of the handles meanwhile returns VA_ERROR_BUSY.
+ */
+va_status va_pipeline_share(va_pipeline *pipeline,
+                            va_pipeline *donor,
+                            const va_pages *pages,
+                            size_t *tokens);
 
 /*
  Removes all but the first `tokens` tokens from the indexes, in place. `pages` has at least these

@@ -117,6 +117,14 @@ pub enum Error {
         /// Name of the selector or sampler.
         component: String,
     },
+    /// A selector or a sampler has an index that sequences cannot share.
+    #[error("`{component}` {reason}, so sequences cannot share its index: append the tokens")]
+    NoSharing {
+        /// Name of the selector or sampler.
+        component: String,
+        /// Reason, which continues a sentence that begins with the name.
+        reason: &'static str,
+    },
     /// An allocation failed.
     #[error("out of memory: cannot allocate another {bytes} bytes")]
     Memory {

@@ -5,46 +5,67 @@ use half::bf16;
 use half::slice::HalfFloatSliceExt;
 use multiversion::multiversion;
 
+use crate::Segmented;
+
 /// Vectors of all tokens, `[columns][tokens]`, in bf16, which has the range of f32.
 #[derive(Clone, Debug)]
-pub struct Columns(Vec<Vec<bf16>>);
+pub struct Columns {
+    count: usize,
+    columns: Segmented<Vec<Vec<bf16>>>,
+}
 
 impl Columns {
     /// Creates `count` columns without tokens.
+    ///
+    /// # Panics
+    /// If there is no column.
     pub fn new(count: usize) -> Self {
-        Self(vec![Vec::new(); count])
+        assert!(count > 0, "at least one column");
+        Self { count, columns: Segmented::new(vec![Vec::new(); count]) }
     }
 
     /// Number of columns.
     pub fn count(&self) -> usize {
-        self.0.len()
+        self.count
     }
 
     /// Adds the vector of the next token, `[columns]`, rounded to bf16.
     pub fn push(&mut self, numbers: &[f32]) {
-        for (column, &x) in self.0.iter_mut().zip(numbers) {
+        for (column, &x) in self.columns.own_mut().iter_mut().zip(numbers) {
             column.push(bf16::from_f32(x));
         }
     }
 
     /// Removes all but the first `tokens` vectors.
     pub fn truncate(&mut self, tokens: usize) {
-        self.0.iter_mut().for_each(|column| column.truncate(tokens));
+        self.columns.truncate(tokens);
+    }
+
+    /// Moves the columns to memory that later clones share.
+    pub fn share(&mut self) {
+        self.columns.share();
     }
 
     /// Adds `weight` times a column to the scores of the first tokens, `[visible]`.
     pub fn add_multiple(&self, column: usize, weight: f32, scores: &mut [f32]) {
-        add_multiple(self.0[column].reinterpret_cast(), weight, scores);
+        for (tokens, columns) in self.columns.segments(scores.len()) {
+            add_multiple(columns[column].reinterpret_cast(), weight, &mut scores[tokens]);
+        }
     }
 
-    /// Bytes of the columns: 2 for each token and column.
+    /// Bytes of the columns: 2 for each token and column. Shared memory is
+    /// [divided](Segmented::bytes) among those that use it.
     pub fn bytes(&self) -> usize {
-        self.0.iter().map(|column| size_of_val(&column[..])).sum()
+        self.columns.bytes()
     }
 
     /// Vector of one token, `[columns]`.
+    ///
+    /// # Panics
+    /// If there is no such token.
     pub fn row(&self, token: usize) -> Vec<bf16> {
-        self.0.iter().map(|column| column[token]).collect()
+        let (tokens, columns) = self.columns.segment_of(token);
+        columns.iter().map(|column| column[token - tokens.start]).collect()
     }
 }
 

@@ -10,6 +10,7 @@ mod quantise;
 use multiversion::multiversion;
 
 use crate::bounded::Bounded;
+use crate::{Segment, Segmented};
 use coded::CodedLabels;
 pub use quantise::Rounding;
 
@@ -25,7 +26,14 @@ pub type Term = (usize, f32);
 /// Labels of items in order, each of `channels` elements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Labels {
+    labels: Segmented<LabelSegment>,
+}
+
+/// Labels of consecutive items.
+#[derive(Clone, Debug, PartialEq)]
+struct LabelSegment {
     channels: usize,
+    bits: LabelBits,
     len: usize,
     numbers: Numbers,
 }
@@ -41,25 +49,67 @@ enum Numbers {
 impl Labels {
     /// Creates labels of `channels` elements, without items.
     pub fn new(channels: usize, bits: LabelBits) -> Self {
-        let numbers = match bits.get() {
-            0 => Numbers::Exact(Vec::new()),
-            bits => Numbers::Coded(CodedLabels::new(bits)),
-        };
-        Self { channels, len: 0, numbers }
+        Self { labels: Segmented::new(LabelSegment::new(channels, bits)) }
     }
 
     /// Number of items.
     pub fn len(&self) -> usize {
-        self.len
+        self.labels.items()
     }
 
     /// Returns true if there are no items.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// Adds the label of the next item.
     pub fn push(&mut self, label: &[f32], rounding: Rounding) {
+        self.labels.own_mut().push(label, rounding);
+    }
+
+    /// Removes all but the first `len` items.
+    pub fn truncate(&mut self, len: usize) {
+        self.labels.truncate(len);
+    }
+
+    /// Moves the labels to memory that later clones share.
+    pub fn share(&mut self) {
+        self.labels.share();
+    }
+
+    /// Returns an element of a label, as stored.
+    ///
+    /// # Panics
+    /// If there is no such item.
+    pub fn get(&self, item: usize, channel: usize) -> f32 {
+        let (items, labels) = self.labels.segment_of(item);
+        labels.get(item - items.start, channel)
+    }
+
+    /// Adds `Σ weight · label[channel]` over `terms`, in their order, to the score of each of the
+    /// first items. O(scores · terms).
+    pub fn add_products(&self, terms: &[Term], scores: &mut [f32]) {
+        for (items, labels) in self.labels.segments(scores.len()) {
+            labels.add_products(terms, &mut scores[items]);
+        }
+    }
+
+    /// Bytes of the labels. Shared memory is [divided](Segmented::bytes) among those that use it.
+    pub fn bytes(&self) -> usize {
+        self.labels.bytes()
+    }
+}
+
+impl LabelSegment {
+    fn new(channels: usize, bits: LabelBits) -> Self {
+        let numbers = match bits.get() {
+            0 => Numbers::Exact(Vec::new()),
+            bits => Numbers::Coded(CodedLabels::new(bits)),
+        };
+        Self { channels, bits, len: 0, numbers }
+    }
+
+    fn push(&mut self, label: &[f32], rounding: Rounding) {
         let (block, lane) = (self.len / LANES, self.len % LANES);
         match &mut self.numbers {
             Numbers::Exact(numbers) => {
@@ -74,18 +124,7 @@ impl Labels {
         self.len += 1;
     }
 
-    /// Removes all but the first `len` items.
-    pub fn truncate(&mut self, len: usize) {
-        let (blocks, used) = (len.div_ceil(LANES), len % LANES);
-        match &mut self.numbers {
-            Numbers::Exact(numbers) => numbers.truncate(blocks * self.channels * LANES),
-            Numbers::Coded(coded) => coded.truncate(blocks, self.channels, used),
-        }
-        self.len = self.len.min(len);
-    }
-
-    /// Returns an element of a label, as stored.
-    pub fn get(&self, item: usize, channel: usize) -> f32 {
+    fn get(&self, item: usize, channel: usize) -> f32 {
         let (block, lane) = (item / LANES, item % LANES);
         match &self.numbers {
             Numbers::Exact(numbers) => numbers[(block * self.channels + channel) * LANES + lane],
@@ -93,17 +132,33 @@ impl Labels {
         }
     }
 
-    /// Adds `Σ weight · label[channel]` over `terms`, in their order, to the score of each of the
-    /// first items. O(scores · terms).
-    pub fn add_products(&self, terms: &[Term], scores: &mut [f32]) {
+    fn add_products(&self, terms: &[Term], scores: &mut [f32]) {
         match &self.numbers {
             Numbers::Exact(numbers) => add_exact(numbers, self.channels, terms, scores),
             Numbers::Coded(coded) => coded.add_products(self.channels, terms, scores),
         }
     }
+}
 
-    /// Bytes of the labels.
-    pub fn bytes(&self) -> usize {
+impl Segment for LabelSegment {
+    fn without_items(&self) -> Self {
+        Self::new(self.channels, self.bits)
+    }
+
+    fn items(&self) -> usize {
+        self.len
+    }
+
+    fn keep_first(&mut self, items: usize) {
+        let (blocks, used) = (items.div_ceil(LANES), items % LANES);
+        match &mut self.numbers {
+            Numbers::Exact(numbers) => numbers.truncate(blocks * self.channels * LANES),
+            Numbers::Coded(coded) => coded.truncate(blocks, self.channels, used),
+        }
+        self.len = self.len.min(items);
+    }
+
+    fn byte_size(&self) -> usize {
         match &self.numbers {
             Numbers::Exact(numbers) => size_of_val(&numbers[..]),
             Numbers::Coded(coded) => coded.bytes(),

@@ -1,5 +1,6 @@
 //! Indexes of a KV head's keys that selectors and samplers share: labels, 2-bit codes, hash tables,
-//! clusters and columns. [`tensor_file`] reads learned parameters from files.
+//! clusters and columns. [`Segmented`] is memory that indexes of several sequences share, and
+//! [`tensor_file`] reads learned parameters from files.
 
 mod bounded;
 pub mod clusters;
@@ -8,6 +9,7 @@ mod hash_tables;
 mod labels;
 mod rotated_codes;
 mod rotation;
+mod segmented;
 pub mod tensor_file;
 
 pub use bounded::Bounded;
@@ -18,3 +20,4 @@ pub use hash_tables::{
 pub use labels::{LabelBits, Labels, Rounding, Term};
 pub use rotated_codes::{CodeDeviations, RotatedCodes};
 pub use rotation::Rotation;
+pub use segmented::{Segment, Segmented};

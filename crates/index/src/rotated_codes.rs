@@ -24,6 +24,7 @@
 //! bytes and 4 bytes for keys of 128 elements. Cost of scoring: one pass over the codes for up to
 //! four rows.
 
+mod code_blocks;
 mod scan;
 
 use half::bf16;
@@ -33,7 +34,8 @@ use vattention_core::{
     step::{PrefixMax, Stream},
 };
 
-use crate::Rotation;
+use crate::{Rotation, Segmented};
+use code_blocks::CodeBlocks;
 use scan::{CodeQuery, predict_logits};
 
 /// Number of tokens that share a mean.
@@ -61,13 +63,10 @@ const PURPOSE: u16 = u16::MAX - 4;
 pub struct RotatedCodes {
     dim: usize,
     rotation: Rotation,
-    /// `[blocks][words][BLOCK]`. The two bits from `8 m + 2 k` on of word `j` are the code of
-    /// element `16 j + 4 k + m`.
-    words: Vec<u32>,
+    /// Codes and means, an item for each token.
+    blocks: Segmented<CodeBlocks>,
     /// `f`, `[blocks · BLOCK]`.
     factors: Vec<bf16>,
-    /// Rotated means, `[groups][dim][GROUP]`.
-    means: Vec<bf16>,
     /// Largest factor of each prefix of the tokens.
     peaks: PrefixMax,
     /// Keys after the last complete block, `[tokens · dim]`.
@@ -82,9 +81,8 @@ impl RotatedCodes {
         Self {
             dim,
             rotation: Rotation::new(dim, &Stream::new(&place, PURPOSE, 0, 0)),
-            words: Vec::new(),
+            blocks: Segmented::new(CodeBlocks::new(dim)),
             factors: Vec::new(),
-            means: Vec::new(),
             peaks: PrefixMax::default(),
             rest: Vec::new(),
         }
@@ -106,20 +104,25 @@ impl RotatedCodes {
     pub fn truncate(&mut self, keys: &Tokens<'_>) {
         let coded = (keys.len() / BLOCK * BLOCK).min(self.factors.len());
         if coded < self.factors.len() {
-            let (blocks, words) = (coded / BLOCK, self.dim.div_ceil(PER_WORD));
-            self.words.truncate(coded * words);
+            self.blocks.truncate(coded);
             self.factors.truncate(coded);
             self.peaks.truncate(coded);
-            self.means.truncate(blocks.div_ceil(GROUP) * GROUP * self.dim);
             self.rest.clear();
             self.append(&keys.range(coded..keys.len()));
         }
         self.rest.truncate((keys.len() - coded) * self.dim);
     }
 
-    /// Bytes of codes, factors and means.
+    /// Moves codes and means to memory that later clones share. Clones copy the factors, which are
+    /// 2 bytes per token.
+    pub fn share(&mut self) {
+        self.blocks.share();
+    }
+
+    /// Bytes of codes, factors and means. Shared memory is [divided](Segmented::bytes) among those
+    /// that use it.
     pub fn bytes(&self) -> usize {
-        size_of_val(&self.words[..]) + size_of_val(&self.factors[..]) + size_of_val(&self.means[..])
+        self.blocks.bytes() + size_of_val(&self.factors[..])
     }
 
     /// Writes the predicted logits of all visible tokens to `out`, `[rows][visible]`. All rows see
@@ -147,7 +150,9 @@ impl RotatedCodes {
         for (queries, out) in
             queries.chunks(scan::QUERIES_PER_PASS).zip(out.chunks_mut(scan::QUERIES_PER_PASS))
         {
-            predict_logits(&self.words, &self.factors, &self.means, queries, coded, out);
+            for (tokens, blocks) in self.blocks.segments(coded) {
+                predict_logits(blocks, &self.factors[tokens.clone()], queries, tokens.start, out);
+            }
         }
     }
 
@@ -169,29 +174,16 @@ impl RotatedCodes {
 
     /// Encodes the keys of `rest` as a block.
     fn encode(&mut self) {
-        let (dim, block) = (self.dim, self.factors.len() / BLOCK);
+        let dim = self.dim;
         self.rest.chunks_exact_mut(dim).for_each(|key| self.rotation.apply(key));
         let mean = mean(&self.rest, dim);
-        let words = dim.div_ceil(PER_WORD);
-        self.words.resize((block + 1) * words * BLOCK, 0);
-        for (token, key) in self.rest.chunks_exact_mut(dim).enumerate() {
+        for key in self.rest.chunks_exact_mut(dim) {
             key.iter_mut().zip(&mean).for_each(|(x, c)| *x -= c.to_f32());
             let factor = bf16::from_f32(quantise(key));
             self.peaks.push(factor.to_f64());
             self.factors.push(factor);
-            for (j, part) in key.chunks(PER_WORD).enumerate() {
-                let codes = part.iter().enumerate();
-                let word = codes.fold(0, |word, (i, &code)| {
-                    word | (code as u32) << (8 * (i % 4) + 2 * (i / 4))
-                });
-                self.words[(block * words + j) * BLOCK + token] = word;
-            }
         }
-        let group = block / GROUP * GROUP * dim;
-        self.means.resize(group + GROUP * dim, bf16::ZERO);
-        for (i, c) in mean.into_iter().enumerate() {
-            self.means[group + i * GROUP + block % GROUP] = c;
-        }
+        self.blocks.own_mut().push(&self.rest, &mean);
         self.rest.clear();
     }
 }

@@ -66,6 +66,10 @@ impl Sampler for LshDraws {
         self.0.append(new);
     }
 
+    fn sharing_obstacle(&self) -> Option<&'static str> {
+        Some("draws random hash tables for its own sequence")
+    }
+
     fn index_bytes(&self) -> usize {
         self.0.bytes()
     }

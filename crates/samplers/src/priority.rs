@@ -166,6 +166,14 @@ impl Sampler for PrioritySampler {
         self.index.truncate(keys);
     }
 
+    fn sharing_obstacle(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn share(&mut self) {
+        self.index.share();
+    }
+
     fn index_bytes(&self) -> usize {
         self.index.bytes()
     }

@@ -85,6 +85,10 @@ impl Sampler for StratifiedSampler {
         true
     }
 
+    fn sharing_obstacle(&self) -> Option<&'static str> {
+        None
+    }
+
     fn design<'a>(
         &'a self,
         _: &[Row<'a>],

@@ -153,6 +153,14 @@ impl Selector for ArkValeSelector {
         self.open = keys.to_array(complete * page..tokens).into_iter().collect();
     }
 
+    fn sharing_obstacle(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn share(&mut self) {
+        self.boxes.iter_mut().for_each(Labels::share);
+    }
+
     fn group_wide(&self) -> bool {
         self.config.score == Score::Group
     }

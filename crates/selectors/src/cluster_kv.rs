@@ -176,6 +176,10 @@ impl Selector for ClusterKvSelector {
         self.blocks.iter().map(|block| block.clusters.bytes()).sum()
     }
 
+    fn sharing_obstacle(&self) -> Option<&'static str> {
+        Some("clusters the keys of its own sequence")
+    }
+
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let visible = row.visible();
         let mut scores = self.scores(row);

@@ -206,6 +206,14 @@ impl Selector for DoubleSparsitySelector {
         self.indexes.iter_mut().for_each(|index| index.labels.truncate(keys.len()));
     }
 
+    fn sharing_obstacle(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn share(&mut self) {
+        self.indexes.iter_mut().for_each(|index| index.labels.share());
+    }
+
     fn group_wide(&self) -> bool {
         self.score == Score::Group
     }

@@ -148,6 +148,14 @@ impl Selector for DuoAttentionSelector {
         self.class.selector_mut().into_iter().for_each(|inner| inner.truncate(keys));
     }
 
+    fn sharing_obstacle(&self) -> Option<&'static str> {
+        self.class.selector().and_then(Selector::sharing_obstacle)
+    }
+
+    fn share(&mut self) {
+        self.class.selector_mut().into_iter().for_each(|inner| inner.share());
+    }
+
     fn observe(&mut self, prompt: &PromptQueries<'_>) {
         self.class.selector_mut().into_iter().for_each(|inner| inner.observe(prompt));
     }

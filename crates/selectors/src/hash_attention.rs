@@ -198,6 +198,14 @@ impl Selector for HashIndex {
         self.keys.iter_mut().for_each(|index| index.codes.truncate(keys.len()));
     }
 
+    fn sharing_obstacle(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn share(&mut self) {
+        self.keys.iter_mut().for_each(|index| index.codes.share());
+    }
+
     fn group_wide(&self) -> bool {
         self.score == Score::Group
     }

@@ -149,6 +149,10 @@ impl Selector for InfLlmSelector {
         self.blocks.bytes()
     }
 
+    fn sharing_obstacle(&self) -> Option<&'static str> {
+        Some("learns from the attention of its own sequence")
+    }
+
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let query = row.group().sum_axis(vattention_core::ndarray::Axis(0)).to_vec();
         let scores = self.blocks.scores(&query, row.keys());

@@ -140,6 +140,14 @@ impl Selector for LokiSelector {
         self.index.truncate(keys.len());
     }
 
+    fn sharing_obstacle(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn share(&mut self) {
+        self.index.share();
+    }
+
     fn group_wide(&self) -> bool {
         self.score == Score::Group
     }

@@ -53,6 +53,10 @@ impl Selector for MagicPigSelector {
         self.0.bytes()
     }
 
+    fn sharing_obstacle(&self) -> Option<&'static str> {
+        Some("draws random hash tables for its own sequence")
+    }
+
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         picks.take_all(self.0.found(row));
     }

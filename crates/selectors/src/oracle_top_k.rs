@@ -56,6 +56,10 @@ impl Selector for OracleTopK {
         true
     }
 
+    fn sharing_obstacle(&self) -> Option<&'static str> {
+        None
+    }
+
     fn group_wide(&self) -> bool {
         self.score == Score::Group
     }

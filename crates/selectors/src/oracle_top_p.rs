@@ -78,6 +78,10 @@ impl Selector for OracleTopP {
         true
     }
 
+    fn sharing_obstacle(&self) -> Option<&'static str> {
+        None
+    }
+
     fn group_wide(&self) -> bool {
         self.score == Score::Group
     }

@@ -280,6 +280,10 @@ impl Selector for PqCacheSelector {
         }
     }
 
+    fn sharing_obstacle(&self) -> Option<&'static str> {
+        Some("learns centroids from the keys of its own sequence")
+    }
+
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let scores = match self.config.score {
             Score::Head => self.logits(row),

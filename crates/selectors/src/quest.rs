@@ -176,6 +176,14 @@ impl Selector for QuestSelector {
         self.last = Page::from_tokens(*keys, full * page..tokens);
     }
 
+    fn sharing_obstacle(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn share(&mut self) {
+        self.full.iter_mut().for_each(Labels::share);
+    }
+
     fn group_wide(&self) -> bool {
         self.config.score == Score::Group
     }

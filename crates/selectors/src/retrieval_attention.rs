@@ -110,6 +110,10 @@ impl Selector for RetrievalAttentionSelector {
         self.graph.as_ref().map_or(0, Graph::bytes)
     }
 
+    fn sharing_obstacle(&self) -> Option<&'static str> {
+        Some("learns a graph from the prompt of its own sequence")
+    }
+
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let Some(graph) = &self.graph else {
             return picks.take_range(0..row.visible());

@@ -232,6 +232,10 @@ impl Selector for ReuseSelector {
         }
     }
 
+    fn sharing_obstacle(&self) -> Option<&'static str> {
+        Some("learns from the steps of its own sequence")
+    }
+
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         match self.find_reusable(row) {
             Some(selected) => {

@@ -110,6 +110,14 @@ impl Selector for RotatedCodesSelector {
         self.codes.truncate(keys);
     }
 
+    fn sharing_obstacle(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn share(&mut self) {
+        self.codes.share();
+    }
+
     fn group_wide(&self) -> bool {
         self.score == Score::Group
     }

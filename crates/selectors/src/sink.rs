@@ -41,6 +41,10 @@ impl Selector for Sink {
         true
     }
 
+    fn sharing_obstacle(&self) -> Option<&'static str> {
+        None
+    }
+
     fn group_wide(&self) -> bool {
         true
     }

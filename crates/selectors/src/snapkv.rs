@@ -168,6 +168,10 @@ impl Selector for SnapkvSelector {
         self.kept.take(live);
     }
 
+    fn sharing_obstacle(&self) -> Option<&'static str> {
+        Some("learns from the prompt of its own sequence")
+    }
+
     fn select(&self, _: &Row<'_>, picks: &mut Picks) {
         self.kept.take(picks);
     }

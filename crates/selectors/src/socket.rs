@@ -138,6 +138,10 @@ impl Selector for SocketSelector {
         self.tables.bytes() + size_of_val(&self.norms[..])
     }
 
+    fn sharing_obstacle(&self) -> Option<&'static str> {
+        Some("draws random hash tables for its own sequence")
+    }
+
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let visible = row.visible();
         let mut scores = self.scores(row);

@@ -195,6 +195,14 @@ impl Selector for SparqSelector {
         self.keys.truncate(keys.len());
     }
 
+    fn sharing_obstacle(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn share(&mut self) {
+        self.keys.share();
+    }
+
     fn group_wide(&self) -> bool {
         self.score == Score::Group
     }

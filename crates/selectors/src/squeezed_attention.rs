@@ -219,6 +219,10 @@ impl Selector for SqueezedAttentionSelector {
         self.context.as_ref().map_or(0, |context| context.bytes())
     }
 
+    fn sharing_obstacle(&self) -> Option<&'static str> {
+        Some("clusters the keys of its own sequence")
+    }
+
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let Some(context) = &self.context else {
             return picks.take_range(0..row.visible());

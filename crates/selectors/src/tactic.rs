@@ -170,6 +170,10 @@ impl Selector for TacticSelector {
         self.index.as_ref().map_or(0, |index| index.clusters.bytes() + index.centroids.bytes())
     }
 
+    fn sharing_obstacle(&self) -> Option<&'static str> {
+        Some("clusters the keys of its own sequence")
+    }
+
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let Some(index) = &self.index else {
             return picks.take_range(0..row.visible());

@@ -135,6 +135,10 @@ impl Selector for TovaSelector {
         self.kept.take(live);
     }
 
+    fn sharing_obstacle(&self) -> Option<&'static str> {
+        Some("learns from the steps of its own sequence")
+    }
+
     fn select(&self, _: &Row<'_>, picks: &mut Picks) {
         self.kept.take(picks);
     }

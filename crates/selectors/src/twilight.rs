@@ -94,6 +94,14 @@ impl Selector for TwilightSelector {
         self.inner.truncate(keys);
     }
 
+    fn sharing_obstacle(&self) -> Option<&'static str> {
+        self.inner.sharing_obstacle()
+    }
+
+    fn share(&mut self) {
+        self.inner.share();
+    }
+
     fn observe(&mut self, prompt: &PromptQueries<'_>) {
         self.inner.observe(prompt);
     }

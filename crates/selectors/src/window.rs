@@ -55,6 +55,10 @@ impl Selector for Window {
         true
     }
 
+    fn sharing_obstacle(&self) -> Option<&'static str> {
+        None
+    }
+
     fn group_wide(&self) -> bool {
         true
     }

@@ -2,10 +2,12 @@
 
 mod causal;
 mod evicts;
+mod shares;
 mod truncates;
 
 pub use causal::causal;
 pub use evicts::evicts;
+pub use shares::shares;
 pub use truncates::truncates;
 
 use std::fmt::Debug;
@@ -23,7 +25,7 @@ pub type Verdict = Result<(), String>;
 pub type Law = fn(&dyn SelectorConfig, &Head) -> Verdict;
 
 /// All laws of selectors, with their names.
-pub const LAWS: [(&str, Law); 10] = [
+pub const LAWS: [(&str, Law); 11] = [
     ("round_trips", round_trips),
     ("repeats", repeats),
     ("grows", grows),
@@ -34,6 +36,7 @@ pub const LAWS: [(&str, Law); 10] = [
     ("causal", causal),
     ("evicts", evicts),
     ("truncates", truncates),
+    ("shares", shares),
 ];
 
 /// A config stays the same if it is written and read again.

@@ -22,6 +22,7 @@
 //! | `causal` | picks do not depend on tokens that are not visible |
 //! | `evicts` | only live tokens are picked, and an evicted token stays evicted |
 //! | `truncates` | removed tokens leave no trace, if `can_truncate()` is true |
+//! | `shares` | without a sharing obstacle, a clone serves any sequence with the same tokens |
 //!
 //! Samplers have other laws, and the macro [`sampler_laws`](crate::sampler_laws!):
 //!
@@ -33,6 +34,7 @@
 //! | `forks` | a clone draws the same tokens as the original, and does not change it |
 //! | `causal` | draws do not depend on tokens that are not visible |
 //! | `truncates` | removed tokens leave no trace, if `can_truncate()` is true |
+//! | `shares` | without a sharing obstacle, a clone serves any sequence with the same tokens |
 //! | `excludes` | picked tokens are not drawn, and no token is drawn twice |
 //! | `nests` | a larger sample contains a smaller one; the largest contains all tokens |
 //! | `covers` | drawn tokens have probabilities; without draws, the newest token is read |
@@ -87,7 +89,7 @@ macro_rules! laws {
         $crate::law_tests! {
             $name, |law| $crate::run(law, &$config, $cases), laws:
             round_trips, repeats, grows, forks, adds, bounds, agrees, causal, evicts,
-            truncates
+            truncates, shares
         }
     };
 }
@@ -122,8 +124,8 @@ macro_rules! sampler_laws {
 
             $crate::law_tests! {
                 on_heads, |law| $crate::run_sampler(law, &$config, $cases), sampler_laws:
-                round_trips, repeats, grows, forks, causal, truncates, excludes, nests,
-                covers
+                round_trips, repeats, grows, forks, causal, truncates, shares, excludes,
+                nests, covers
             }
             $crate::law_tests! {
                 over_sequences, |law| law(&$config).unwrap(), sampler_laws: includes, predicts

@@ -1,5 +1,7 @@
 //! The laws of samplers. A verdict describes the first violation.
 
+mod shares;
+
 use std::sync::Arc;
 
 use vattention_core::{
@@ -8,6 +10,8 @@ use vattention_core::{
     sample::Stratification,
     step::{Score, Stream},
 };
+
+pub use shares::shares;
 
 use crate::laws::{Verdict, check_round_trip, ensure, read_again};
 use crate::{Head, Texture};

@@ -61,6 +61,10 @@ enum Mistake {
     Revives,
     /// Picks by keys that were removed.
     KeepsRemoved,
+    /// Loses the newest token of the index when it is shared.
+    LosesShared,
+    /// Claims to serve any sequence, but picks the token with the sequence's number.
+    PicksBySequence,
 }
 
 /// Config that is read differently from what was written.
@@ -95,6 +99,7 @@ impl Selector for Lossy {
 #[derive(Clone)]
 struct Index {
     mistake: Mistake,
+    sequence: u32,
     tokens: Vec<usize>,
     appends: usize,
     /// First element of each key.
@@ -106,9 +111,10 @@ struct Index {
 
 #[typetag::serde(name = "broken")]
 impl SelectorConfig for Broken {
-    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+    fn build(&self, site: &Site) -> Result<Box<dyn Selector>> {
         Ok(Box::new(Index {
             mistake: self.mistake,
+            sequence: site.sequence,
             tokens: Vec::new(),
             appends: 0,
             firsts: Vec::new(),
@@ -144,13 +150,24 @@ impl Selector for Index {
     }
 
     fn can_truncate(&self) -> bool {
-        matches!(self.mistake, Mistake::None | Mistake::KeepsRemoved)
+        self.mistake == Mistake::KeepsRemoved || self.sharing_obstacle().is_none()
     }
 
     fn truncate(&mut self, keys: &Tokens<'_>) {
         self.tokens.retain(|&token| token < keys.len());
         if self.mistake != Mistake::KeepsRemoved {
             self.firsts.truncate(keys.len());
+        }
+    }
+
+    fn sharing_obstacle(&self) -> Option<&'static str> {
+        let shares = [Mistake::None, Mistake::LosesShared, Mistake::PicksBySequence];
+        if shares.contains(&self.mistake) { None } else { Some("has another mistake") }
+    }
+
+    fn share(&mut self) {
+        if self.mistake == Mistake::LosesShared {
+            self.tokens.pop();
         }
     }
 
@@ -179,6 +196,7 @@ impl Selector for Index {
                 picks.take_all(index.iter().filter(|(_, x)| **x > 0.5).map(|(token, _)| *token));
             }
             Mistake::PicksByMember => picks.take(row.member()),
+            Mistake::PicksBySequence => picks.take(self.sequence as usize % row.visible()),
             Mistake::BoundOfOneMember => {
                 let visible = (0..row.visible()).map(|token| row.logit(token));
                 picks.bound_residual(visible.fold(f32::NEG_INFINITY, f32::max));

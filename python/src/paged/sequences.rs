@@ -16,8 +16,10 @@ use crate::error::{core, core_at};
 pub(super) struct Sequences {
     /// KV heads without tokens. New sequences are forks, which share what a pipeline has loaded.
     empty: Vec<EngineHead>,
-    started: BTreeMap<u32, Vec<EngineHead>>,
-    workers: Workers,
+    pub(super) started: BTreeMap<u32, Vec<EngineHead>>,
+    pub(super) workers: Workers,
+    /// True if new sequences take over the index of tokens that another sequence has too.
+    share_index: bool,
 }
 
 /// A KV head of a sequence of a batch.
@@ -31,8 +33,8 @@ struct HeadCall<'a> {
 }
 
 impl Sequences {
-    pub(super) fn new(empty: Vec<EngineHead>, workers: Workers) -> Self {
-        Self { empty, started: BTreeMap::new(), workers }
+    pub(super) fn new(empty: Vec<EngineHead>, workers: Workers, share_index: bool) -> Self {
+        Self { empty, started: BTreeMap::new(), workers, share_index }
     }
 
     /// A KV head without tokens, for what is common to all.
@@ -50,8 +52,8 @@ impl Sequences {
         self.started.values().flatten().map(EngineHead::index_bytes).sum()
     }
 
-    /// Indexes new rows, and starts sequences that are unknown. `classes` are those of the new
-    /// tokens of each sequence.
+    /// Indexes new rows, and starts sequences that are unknown. `classes` are those of the tokens
+    /// of each sequence that were not appended before.
     pub(super) fn append(
         &mut self,
         batch: &SequenceBatch,
@@ -61,10 +63,11 @@ impl Sequences {
         let mut new = batch.sequences.clone();
         new.retain(|sequence| !self.started.contains_key(sequence));
         for &sequence in &new {
-            let heads = self.empty.iter().map(|head| head.fork(Some(sequence)));
+            let heads = self.empty.iter_mut().map(|head| head.fork(Some(sequence)));
             self.started.insert(sequence, heads.collect());
         }
-        let appended = self.append_rows(batch, pool, classes);
+        let shared = if self.share_index { self.share_indexes(batch, pool, &new) } else { Ok(()) };
+        let appended = shared.and_then(|()| self.append_rows(batch, pool, classes, &new));
         if appended.is_err() {
             self.started.retain(|sequence, _| !new.contains(sequence));
         }
@@ -76,6 +79,7 @@ impl Sequences {
         batch: &SequenceBatch,
         pool: &Pool<'_>,
         classes: Option<&[Vec<TokenClass>]>,
+        started: &[u32],
     ) -> PyResult<()> {
         let workers = self.workers.clone();
         let mut calls = self.calls(batch, pool)?;
@@ -85,14 +89,18 @@ impl Sequences {
                 return Err(call.wrong_length(batch, &format!("at least {least}"), length));
             }
         }
-        let classes_of = |call: &HeadCall<'_>| classes.map(|all| &all[call.place][..]);
+        let classes_of = |call: &HeadCall<'_>| {
+            let is_new = started.contains(&call.sequence);
+            let shared = if is_new { call.head.len() } else { 0 };
+            classes.map(|all| all[call.place].get(shared..).unwrap_or_default())
+        };
         let check = |call: &HeadCall<'_>| {
             let checked = call.head.check_append(&call.rows, classes_of(call));
             checked.map_err(|error| call.error(error))
         };
         workers.map(calls.iter().collect(), check).into_iter().collect::<PyResult<()>>()?;
         let append = |call: &mut HeadCall<'_>| {
-            let appended = call.head.append(&call.rows, classes_of(call));
+            let appended = call.head.append_checked(&call.rows, classes_of(call));
             appended.map_err(|error| call.error(error))
         };
         workers.map(calls.iter_mut().collect(), append).into_iter().collect()
@@ -175,8 +183,8 @@ impl Sequences {
                 "new: expected a sequence that does not exist, got {new}; free it first"
             )));
         }
-        let heads = self.started.get(&sequence).ok_or_else(|| unknown(sequence))?;
-        let fork = heads.iter().map(|head| head.fork(Some(new))).collect();
+        let heads = self.started.get_mut(&sequence).ok_or_else(|| unknown(sequence))?;
+        let fork = heads.iter_mut().map(|head| head.fork(Some(new))).collect();
         self.started.insert(new, fork);
         Ok(())
     }

@@ -214,8 +214,50 @@ static void test_pages(void) {
     SUCCEED(va_attend_pages(pipeline, &pages, &queries, NULL, &output));
     pages.tokens = 19;
     EXPECT(va_pipeline_append(pipeline, &pages, NULL), VA_ERROR_SHAPE, "at least 20");
+    SUCCEED(va_pipeline_truncate(pipeline, &pages, 19));
+    size_t tokens = 99;
+    SUCCEED(va_pipeline_len(pipeline, &tokens));
+    if (tokens != 19) faults++;
     SUCCEED(va_pipeline_free(pipeline));
     EXPECT(va_pipeline_free(pipeline), VA_ERROR_HANDLE, "freed");
+}
+
+static void test_sharing(void) {
+    va_layer layer = layer_of_model();
+    va_pipeline *donor = NULL, *pipeline = NULL, *other = NULL;
+    const char *quest = "[[selectors]]\ntype = 'quest'\nsize = 4\n";
+    va_rows rows = {.size = sizeof rows, .dtype = VA_F32, .pool = numbers, .elements = 4 * 16 * DIM,
+                    .page_stride = 16 * DIM, .row_stride = DIM};
+    uint32_t table[5] = {3, 1, 0, 2, 3}, others[5] = {3, 1, 0, 1, 3};
+    va_pages pages = {.size = sizeof pages, .keys = &rows, .values = &rows, .table = table,
+                      .table_len = 5, .page_tokens = 16, .tokens = 70};
+    size_t tokens = 99;
+    SUCCEED(va_pipeline_new(quest, &layer, 0, NULL, &donor));
+    SUCCEED(va_pipeline_new(quest, &layer, 0, NULL, &pipeline));
+    SUCCEED(va_pipeline_new(quest, &layer, 1, NULL, &other));
+    SUCCEED(va_pipeline_append(donor, &pages, NULL));
+    EXPECT(va_pipeline_share(pipeline, donor, &pages, NULL), VA_ERROR_POINTER, "tokens");
+    EXPECT(va_pipeline_share(pipeline, NULL, &pages, &tokens), VA_ERROR_POINTER, "pipeline");
+    EXPECT(va_pipeline_share(pipeline, pipeline, &pages, &tokens), VA_ERROR_BUSY, "another call");
+    EXPECT(va_pipeline_share(other, donor, &pages, &tokens), VA_ERROR_SHAPE, "donor");
+    EXPECT(va_pipeline_share(donor, pipeline, &pages, &tokens), VA_ERROR_SHAPE, "expected 0");
+    pages.table = others;
+    SUCCEED(va_pipeline_share(pipeline, donor, &pages, &tokens));
+    if (tokens != 0) faults++;
+    pages.table = table;
+    SUCCEED(va_pipeline_share(pipeline, donor, &pages, &tokens));
+    if (tokens != 64) faults++;
+    SUCCEED(va_pipeline_append(pipeline, &pages, NULL));
+    SUCCEED(va_pipeline_len(pipeline, &tokens));
+    if (tokens != 70) faults++;
+    SUCCEED(va_pipeline_free(donor));
+    SUCCEED(va_pipeline_free(pipeline));
+    SUCCEED(va_pipeline_free(other));
+    SUCCEED(va_pipeline_new("extends = 'pq-cache'", &layer, 0, NULL, &donor));
+    SUCCEED(va_pipeline_new("extends = 'pq-cache'", &layer, 0, NULL, &pipeline));
+    EXPECT(va_pipeline_share(pipeline, donor, &pages, &tokens), VA_ERROR_UNSUPPORTED, "pq-cache");
+    SUCCEED(va_pipeline_free(donor));
+    SUCCEED(va_pipeline_free(pipeline));
 }
 
 static void test_needs(void) {
@@ -281,6 +323,7 @@ int main(void) {
     test_arrays();
     test_handles();
     test_pages();
+    test_sharing();
     test_needs();
     test_threads();
     printf("%d faults\n", faults);

@@ -1,5 +1,7 @@
 //! Pipeline of one KV head, which turns queries into the token lists that they read.
 
+mod sharing;
+
 use std::sync::Arc;
 
 use ndarray::Ix2;

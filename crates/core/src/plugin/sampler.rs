@@ -95,7 +95,18 @@ pub trait Sampler: DynClone + Send + Sync {
         let _ = keys;
     }
 
-    /// Size in bytes of the parts of its index that grow with the number of tokens.
+    /// Reason why other sequences cannot use this sampler's index of tokens that they have in
+    /// common, like [`Selector::sharing_obstacle`](crate::plugin::Selector::sharing_obstacle).
+    fn sharing_obstacle(&self) -> Option<&'static str> {
+        Some("has an index that serves its own sequence only")
+    }
+
+    /// Moves the index to memory that later clones share, like
+    /// [`Selector::share`](crate::plugin::Selector::share).
+    fn share(&mut self) {}
+
+    /// Size in bytes of the parts of its index that grow with the number of tokens. Memory that
+    /// `n` clones share counts for each of them as an `n`-th.
     fn index_bytes(&self) -> usize {
         0
     }

@@ -108,8 +108,9 @@ impl JsonSchema for dyn SelectorConfig {
 
 /// Picks tokens for the queries of one KV head of one layer of one sequence.
 ///
-/// A selector with an index of the tokens updates it in [`append`](Self::append). Clones have their
-/// own index; a sequence forks by cloning its selectors.
+/// A selector with an index of the tokens updates it in [`append`](Self::append). A sequence forks
+/// by cloning its selectors. Clones may share memory of the index, but tokens that one of them gets
+/// or loses do not change the others.
 pub trait Selector: Any + DynClone + Send + Sync {
     /// Indexes new tokens, in order, as they are stored. The KV heads of a layer do so in parallel.
     ///
@@ -159,6 +160,20 @@ pub trait Selector: Any + DynClone + Send + Sync {
         let _ = keys;
     }
 
+    /// Reason why other sequences cannot use this selector's index of tokens that they have in
+    /// common. The reason continues a sentence that begins with the selector's name.
+    ///
+    /// `None` means that they can: a clone that was [cut](Self::truncate) to some tokens is then
+    /// the selector of any sequence with these tokens. So its picks do not depend on the sequence's
+    /// number, on prompts or on steps, and it can be truncated.
+    fn sharing_obstacle(&self) -> Option<&'static str> {
+        Some("has an index that serves its own sequence only")
+    }
+
+    /// Moves the index to memory that later clones share, where that saves memory. Nothing else
+    /// changes. O(1), apart from parts that clones copy.
+    fn share(&mut self) {}
+
     /// Returns true if the picks are the same for every query head of the group, given the same
     /// earlier picks. Then [`select`](Self::select) may be called for one row on behalf of all.
     /// Such a selector proves no [bound](Picks::bound_residual), because a bound belongs to one
@@ -167,7 +182,8 @@ pub trait Selector: Any + DynClone + Send + Sync {
         false
     }
 
-    /// Size in bytes of the parts of its index that grow with the number of tokens.
+    /// Size in bytes of the parts of its index that grow with the number of tokens. Memory that
+    /// `n` clones share counts for each of them as an `n`-th.
     fn index_bytes(&self) -> usize {
         0
     }

@@ -73,6 +73,10 @@ impl Sampler for UniformSampler {
         true
     }
 
+    fn sharing_obstacle(&self) -> Option<&'static str> {
+        None
+    }
+
     fn design<'a>(
         &'a self,
         _: &[Row<'a>],

@@ -70,7 +70,7 @@ proptest! {
             let labels = labels(&numbers, channels, bits, Rounding::Nearest);
             let terms: Vec<Term> =
                 (0..channels).rev().step_by(2).map(|c| (c, c as f32 - 2.5)).collect();
-            let visible = (labels.len as f64 * visible) as usize;
+            let visible = (labels.len() as f64 * visible) as usize;
             let mut scores = vec![1.0; visible];
             labels.add_products(&terms, &mut scores);
             for (item, &score) in scores.iter().enumerate() {

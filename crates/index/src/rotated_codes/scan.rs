@@ -11,6 +11,7 @@ use multiversion::multiversion;
 use multiversion::target::match_target;
 use vattention_core::step::Element;
 
+use super::code_blocks::CodeBlocks;
 use super::{BLOCK, GROUP, PER_WORD};
 use crate::Rotation;
 
@@ -51,22 +52,21 @@ impl CodeQuery {
 /// Integer product of each token's code in a block with the integers of a query.
 type BlockProducts = [i32; BLOCK];
 
-/// Predicts the logits of the first `tokens` tokens, which are in complete blocks, and writes them
-/// to `out`, `[queries][..]`.
+/// Predicts the logits of the first tokens of `blocks`, whose `factors` are given, and writes them
+/// to `out`, `[queries][..]`, from token `first` on. The tokens are complete blocks.
 #[multiversion(targets(
     "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vnni+fma+f16c",
     "x86_64+avx2+fma+f16c"
 ))]
 pub(super) fn predict_logits(
-    words: &[u32],
+    blocks: &CodeBlocks,
     factors: &[bf16],
-    means: &[bf16],
     queries: &[CodeQuery],
-    tokens: usize,
+    first: usize,
     out: &mut [&mut [f32]],
 ) {
-    let Some(first) = queries.first() else { return };
-    let dim = first.rotated.len();
+    let Some(query) = queries.first() else { return };
+    let (CodeBlocks { words, means, .. }, dim) = (blocks, query.rotated.len());
     let per_block = dim.div_ceil(PER_WORD) * BLOCK;
     // The last query is repeated if there are fewer than `QUERIES_PER_PASS`.
     let query = |i: usize| &queries[i.min(queries.len() - 1)];
@@ -74,7 +74,7 @@ pub(super) fn predict_logits(
     let rotated: [&[f32]; QUERIES_PER_PASS] = std::array::from_fn(|i| &query(i).rotated[..]);
     let (mut products, mut centres) =
         ([[0; BLOCK]; QUERIES_PER_PASS], [[0.0; GROUP]; QUERIES_PER_PASS]);
-    for (block, words) in words.chunks_exact(per_block).enumerate().take(tokens / BLOCK) {
+    for (block, words) in words.chunks_exact(per_block).enumerate().take(factors.len() / BLOCK) {
         let place = block % GROUP;
         if place == 0 {
             centres = products_with_means(rotated, &means[block * dim..][..GROUP * dim]);
@@ -110,7 +110,7 @@ pub(super) fn predict_logits(
         }
         let factors = &factors[block * BLOCK..][..BLOCK];
         for (i, (query, out)) in queries.iter().zip(&mut *out).enumerate() {
-            let (centre, out) = (centres[i][place], &mut out[block * BLOCK..][..BLOCK]);
+            let (centre, out) = (centres[i][place], &mut out[first + block * BLOCK..][..BLOCK]);
             for ((out, factor), product) in out.iter_mut().zip(factors).zip(&products[i]) {
                 // Codes 0, 1, 2, 3 represent −3/2, −1/2, 1/2, 3/2.
                 let twice = (2 * product - query.middle) as f32;

@@ -232,12 +232,51 @@ proptest! {
     }
 }
 
-/// Checks that two indexes of the same keys predict the same.
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 64, failure_persistence: None, ..ProptestConfig::default()
+    })]
+    /// Codes of which a part is shared predict the same as codes of one's own, also over several
+    /// groups of blocks.
+    #[test]
+    fn shared_codes_equal_codes_of_ones_own(
+        parts in prop::collection::vec(1_usize..1500, 1..4),
+        kept in 0.0..1.0_f64,
+        more in 1_usize..1500,
+        dim in 1_usize..20,
+    ) {
+        let donated: usize = parts.iter().sum();
+        let kept = (kept * donated as f64) as usize;
+        let all = keys(donated.max(kept + more), dim);
+        let mut donor = RotatedCodes::new(&site(dim));
+        let mut end = 0;
+        for part in parts {
+            donor.append(&Tokens::new(&all[end * dim..], part, dim));
+            donor.share();
+            end += part;
+        }
+        let mut others = all[..(kept + more) * dim].to_vec();
+        others[kept * dim..].iter_mut().for_each(|x| *x = 1.5 - *x);
+        let mut codes = donor.clone();
+        codes.truncate(&Tokens::new(&others, kept, dim));
+        codes.append(&Tokens::new(&others[kept * dim..], more, dim));
+        for (found, all) in [(&codes, &others[..]), (&donor, &all[..donated * dim])] {
+            check_predictions(found, &encode(all, dim), all, dim);
+        }
+    }
+}
+
+/// Checks that two indexes of the same keys predict the same and have the same size.
 fn check_equal(found: &RotatedCodes, expected: &RotatedCodes, all: &[f32], dim: usize) {
-    with_rows(all, &keys(1, dim), dim, |rows| {
+    check_predictions(found, expected, all, dim);
+    assert_eq!(found.bytes(), expected.bytes());
+}
+
+/// Checks that two indexes of the same keys predict the same.
+fn check_predictions(found: &RotatedCodes, expected: &RotatedCodes, all: &[f32], dim: usize) {
+    with_rows(all, &keys(5, dim), dim, |rows| {
         assert_eq!(logits(found, rows, 1.0), logits(expected, rows, 1.0));
         let [found, expected] = [found, expected].map(|codes| codes.deviations(&rows[0]));
         assert_eq!((found.factors, found.peak), (expected.factors, expected.peak));
     });
-    assert_eq!(found.bytes(), expected.bytes());
 }

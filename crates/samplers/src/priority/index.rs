@@ -70,6 +70,16 @@ impl LogitPredictor {
         self.norms.truncate(keys.len());
     }
 
+    /// Moves codes or copies of the keys to memory that later clones share. Clones copy the norms,
+    /// which are 2 bytes per token.
+    pub(super) fn share(&mut self) {
+        match &mut self.logits {
+            LogitSource::Codes(codes) => codes.share(),
+            LogitSource::Keys(keys) => keys.share(),
+            LogitSource::Selectors => {}
+        }
+    }
+
     /// Tokens that are always read to calibrate the selectors' scores; empty for other sources.
     pub(super) fn choose_pilot(&self, picks: &Picks) -> Vec<usize> {
         if let LogitSource::Selectors = self.logits { choose_pilot(picks) } else { Vec::new() }

@@ -75,6 +75,12 @@ impl RoundedKeys {
         self.largest.truncate(tokens);
     }
 
+    /// Moves the copies to memory that later clones share. Clones copy the radii, which are 4 bytes
+    /// per token.
+    pub(super) fn share(&mut self) {
+        self.copies.share();
+    }
+
     /// Adds a copy of a key, and returns its `r`.
     fn copy(&mut self, key: &[f32]) -> f64 {
         let token = self.copies.len();

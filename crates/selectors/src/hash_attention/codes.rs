@@ -3,6 +3,7 @@
 use multiversion::multiversion;
 
 use super::Bits;
+use vattention_index::Segmented;
 
 /// Number of words in the longest code.
 const WORDS: usize = 4;
@@ -23,30 +24,37 @@ pub(super) fn pack(numbers: &[f32]) -> Code {
 #[derive(Clone, Debug)]
 pub struct Codes {
     /// First words of all codes, then second words, and so on, `[⌈bits / 32⌉][tokens]`.
-    words: Vec<Vec<u32>>,
+    words: Segmented<Vec<Vec<u32>>>,
 }
 
 impl Codes {
     /// Creates an empty list of codes.
     pub fn new(bits: Bits) -> Self {
-        Self { words: vec![Vec::new(); usize::from(bits.get()).div_ceil(32)] }
+        let count = usize::from(bits.get()).div_ceil(32);
+        Self { words: Segmented::new(vec![Vec::new(); count]) }
     }
 
     /// Adds the code of the next token. Words beyond the length of the codes are dropped.
     pub fn push(&mut self, code: Code) {
-        for (words, word) in self.words.iter_mut().zip(code) {
+        for (words, word) in self.words.own_mut().iter_mut().zip(code) {
             words.push(word);
         }
     }
 
     /// Removes all but the first `tokens` codes.
     pub fn truncate(&mut self, tokens: usize) {
-        self.words.iter_mut().for_each(|words| words.truncate(tokens));
+        self.words.truncate(tokens);
     }
 
-    /// Size of the codes in bytes.
+    /// Moves the codes to memory that later clones share.
+    pub fn share(&mut self) {
+        self.words.share();
+    }
+
+    /// Size of the codes in bytes. Shared memory is [divided](Segmented::bytes) among those that
+    /// use it.
     pub fn bytes(&self) -> usize {
-        self.words.iter().map(|words| size_of_val(&words[..])).sum()
+        self.words.bytes()
     }
 
     /// Subtracts from the score of each of the first tokens, `[visible]`, the number of bits in
@@ -55,12 +63,15 @@ impl Codes {
     /// # Panics
     /// Panics in debug builds if a score is smaller than the number subtracted from it.
     pub fn subtract_differing(&self, queries: &[Code], scores: &mut [u16]) {
-        for (i, words) in self.words.iter().enumerate() {
-            let queries: Vec<u32> = queries.iter().map(|code| code[i]).collect();
-            let rest = subtract_chunks::<8>(words, &queries, scores);
-            let rest = subtract_chunks::<4>(words, rest, scores);
-            let rest = subtract_chunks::<2>(words, rest, scores);
-            subtract_chunks::<1>(words, rest, scores);
+        for (tokens, segment) in self.words.segments(scores.len()) {
+            let scores = &mut scores[tokens];
+            for (i, words) in segment.iter().enumerate() {
+                let queries: Vec<u32> = queries.iter().map(|code| code[i]).collect();
+                let rest = subtract_chunks::<8>(words, &queries, scores);
+                let rest = subtract_chunks::<4>(words, rest, scores);
+                let rest = subtract_chunks::<2>(words, rest, scores);
+                subtract_chunks::<1>(words, rest, scores);
+            }
         }
     }
 }

@@ -27,6 +27,8 @@ pub(crate) enum Fault {
     DrawsInvisible,
     /// Draws fewer tokens after some were removed.
     KeepsRemoved,
+    /// Draws fewer tokens after its index was shared.
+    LosesShared,
     /// Returns one probability too few.
     Miscounts,
 }
@@ -34,7 +36,7 @@ pub(crate) enum Fault {
 #[typetag::serde(name = "independent")]
 impl SamplerConfig for Independent {
     fn build(&self, _: &Site) -> Result<Box<dyn Sampler>> {
-        Ok(Box::new(FaultySampler { fault: self.fault, tokens: 0, removed: false }))
+        Ok(Box::new(FaultySampler { fault: self.fault, tokens: 0, removed: false, shared: false }))
     }
 
     fn base(&self) -> Size {
@@ -48,6 +50,7 @@ struct FaultySampler {
     tokens: usize,
     /// True if tokens were removed.
     removed: bool,
+    shared: bool,
 }
 
 impl Sampler for FaultySampler {
@@ -56,7 +59,16 @@ impl Sampler for FaultySampler {
     }
 
     fn can_truncate(&self) -> bool {
-        matches!(self.fault, Fault::None | Fault::KeepsRemoved)
+        matches!(self.fault, Fault::None | Fault::KeepsRemoved | Fault::LosesShared)
+    }
+
+    fn sharing_obstacle(&self) -> Option<&'static str> {
+        let shares = matches!(self.fault, Fault::None | Fault::LosesShared);
+        if shares { None } else { Some("has another fault") }
+    }
+
+    fn share(&mut self) {
+        self.shared = true;
     }
 
     fn truncate(&mut self, keys: &Tokens<'_>) {
@@ -75,6 +87,7 @@ impl Sampler for FaultySampler {
             Fault::DrawsInvisible => {
                 (0..self.tokens).filter(|&token| !picks.contains(token)).collect()
             }
+            Fault::LosesShared if self.shared => picks.residual().skip(1).collect(),
             Fault::KeepsRemoved if self.removed => picks.residual().skip(1).collect(),
             _ => picks.residual().collect(),
         };

@@ -11,13 +11,14 @@ use vattention_testkit::{
 use crate::samplers::{Fault, Independent};
 use crate::{Broken, IgnoresNan, IgnoresSettings, Jumping, Lossy, Mistake};
 
-const SAMPLER_LAWS: [(&str, SamplerLaw); 9] = [
+const SAMPLER_LAWS: [(&str, SamplerLaw); 10] = [
     ("round_trips", sampler_laws::round_trips),
     ("repeats", sampler_laws::repeats),
     ("grows", sampler_laws::grows),
     ("forks", sampler_laws::forks),
     ("causal", sampler_laws::causal),
     ("truncates", sampler_laws::truncates),
+    ("shares", sampler_laws::shares),
     ("excludes", sampler_laws::excludes),
     ("nests", sampler_laws::nests),
     ("covers", sampler_laws::covers),
@@ -97,6 +98,8 @@ fn every_mistake_breaks_exactly_its_laws() {
         (selector(Mistake::PicksEvicted), &["evicts"]),
         (selector(Mistake::Revives), &["evicts"]),
         (selector(Mistake::KeepsRemoved), &["truncates"]),
+        (selector(Mistake::LosesShared), &["shares"]),
+        (selector(Mistake::PicksBySequence), &["shares"]),
         (Part::Sampler(Fault::None), &[]),
         (Part::Sampler(Fault::Understates), &["includes", "predicts"]),
         (Part::Sampler(Fault::SmallVariance), &["predicts"]),
@@ -104,6 +107,7 @@ fn every_mistake_breaks_exactly_its_laws() {
         (Part::Sampler(Fault::DrawsPicked), &["excludes", "nests"]),
         (Part::Sampler(Fault::DrawsInvisible), &["causal", "excludes"]),
         (Part::Sampler(Fault::KeepsRemoved), &["truncates"]),
+        (Part::Sampler(Fault::LosesShared), &["shares"]),
         (Part::Sampler(Fault::Miscounts), &["nests", "covers", "includes"]),
         (
             Part::Estimator(Box::new(IgnoresSettings { epsilon: tenth, ignored: tenth })),
