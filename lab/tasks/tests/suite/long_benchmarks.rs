@@ -180,7 +180,7 @@ fn files_of_ruler_by_nemo_skills_are_read() {
         "ruler",
         dir.path(),
         &[],
-        &["line 1: no column expected_answer; it has outputs"],
+        &["line 1: no column expected_answer; it has question, outputs"],
     );
 }
 
