@@ -3,6 +3,7 @@
 mod benchmark;
 mod details;
 mod figure;
+mod scores;
 mod table;
 
 use std::num::NonZeroUsize;

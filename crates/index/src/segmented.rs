@@ -11,6 +11,7 @@ use std::sync::Arc;
 /// Consecutive items of an index, in memory of their own.
 pub trait Segment: Clone {
     /// Creates a segment of the same form without items.
+    #[must_use]
     fn without_items(&self) -> Self;
 
     /// Number of items.
@@ -34,7 +35,9 @@ impl<T: Clone> Segment for Vec<Vec<T>> {
     }
 
     fn keep_first(&mut self, items: usize) {
-        self.iter_mut().for_each(|column| column.truncate(items));
+        for column in self {
+            column.truncate(items);
+        }
     }
 
     fn byte_size(&self) -> usize {

@@ -4,8 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use vattention_experiments::ShareInterval;
 
-use crate::record::Record;
-use crate::report::mean_score;
+use crate::record::{Record, mean_score};
 
 /// Accuracy on the cases of one group, such as the easy ones.
 #[derive(Clone, Debug, Serialize, JsonSchema)]

@@ -147,3 +147,9 @@ fn find_files(dir: &Path) -> Result<Vec<PathBuf>> {
     }
     Ok(files)
 }
+
+/// Mean score of cases.
+pub(crate) fn mean_score(records: &[&Record]) -> f64 {
+    let sum: f64 = records.iter().map(|record| record.attended.score).sum();
+    sum / records.len().max(1) as f64
+}

@@ -11,7 +11,7 @@ use vattention_llm::Strategy;
 use vattention_tasks::Task;
 
 use crate::groups::{GroupScore, score_groups};
-use crate::record::{AttentionSummary, OtherScore, Record};
+use crate::record::{AttentionSummary, OtherScore, Record, mean_score};
 use crate::settings::{EvaluationSettings, Setup};
 
 /// Results of variants, and all their answers.
@@ -130,12 +130,6 @@ pub struct TaskScore {
     /// True if the cases count in means: dense attention scores at least
     /// [`EvaluationSettings::leave_out_below`](crate::EvaluationSettings::leave_out_below).
     pub counts: bool,
-}
-
-/// Mean score of cases.
-pub(crate) fn mean_score(records: &[&Record]) -> f64 {
-    let sum: f64 = records.iter().map(|record| record.attended.score).sum();
-    sum / records.len().max(1) as f64
 }
 
 /// Mean scores of a task's cases by its other metrics.

@@ -169,7 +169,7 @@ impl<'m> Session<'m> {
         let layers = layers.collect::<Result<_>>()?;
         let (reports, classes) = (self.reports.clone(), self.classes.clone());
         let rotations = self.rotations.clone();
-        Ok(Self { layers, classes, reports, rotations, ..*self })
+        Ok(Self { layers, rotations, classes, reports, ..*self })
     }
 
     /// Returns the classes of tokens, if the caller has provided the vocabulary's.

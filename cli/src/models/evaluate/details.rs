@@ -2,7 +2,7 @@
 
 use vattention_evaluate::{EvaluationReport, TaskScore};
 
-use super::table::{points, scores_at};
+use super::scores::{points, scores_at};
 use crate::table::{self, Column};
 
 /// Name of a row, the number of its cases, and its scores by the place of the variant.

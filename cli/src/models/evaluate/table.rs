@@ -5,11 +5,12 @@ use std::path::Path;
 use vattention::Scope;
 use vattention::experiments::{PairedDifference, ShareInterval, ViolationCount};
 use vattention_evaluate::{
-    EvaluationReport, Setup, TaskScore, VariantResult, effective_cases, mean_of_counted,
+    EvaluationReport, Setup, VariantResult, effective_cases, mean_of_counted,
 };
 use vattention_llm::Strategy;
 
 use super::details;
+use super::scores::{points, scores_at};
 use crate::models::answering::setup_name;
 use crate::numbers::{percent, short};
 use crate::table::{self, Column, or_dash};
@@ -135,25 +136,11 @@ fn left_out(report: &EvaluationReport, place: usize) -> Option<String> {
     (!tasks.is_empty()).then(|| tasks.join(", "))
 }
 
-/// Returns a variant's scores on each task at one length.
-pub(super) fn scores_at<'a>(
-    report: &EvaluationReport,
-    variant: &'a VariantResult,
-    place: usize,
-) -> &'a [TaskScore] {
-    let count = report.tasks.len();
-    &variant.scores[place * count..][..count]
-}
-
 /// Formats a difference in percentage points: `+1.2 (-3.0 to +5.4)`.
 fn signed_points(difference: PairedDifference) -> String {
     let PairedDifference { mean, low, high, .. } = difference;
     let [mean, low, high] = [mean, low, high].map(|share| format!("{:+.1}", 100.0 * share));
     format!("{mean} ({low} to {high})")
-}
-
-pub(super) fn points(share: f64) -> String {
-    format!("{:.1}", 100.0 * share)
 }
 
 /// Returns columns of the error against dense attention.

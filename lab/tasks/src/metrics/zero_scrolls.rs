@@ -48,7 +48,7 @@ pub(super) fn concordance(answer: &str, right: &str) -> f64 {
     for (place, number) in answer.iter().enumerate() {
         places[*number] = place;
     }
-    let (mut same, mut pairs) = (0, 0);
+    let (mut same, mut pairs) = (0_usize, 0_usize);
     for (place, first) in right.iter().enumerate() {
         for second in &right[place + 1..] {
             same += usize::from(places[*first] < places[*second]);
