@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ndarray::{Array3, Axis, s};
 use vattention::backends::Cpu;
 use vattention::config::Loader;
-use vattention::{Backend, FallBack, Options, PipelineConfig, Shape};
+use vattention::{Backend, FallBack, Options, PipelineConfig, RowReport, Shape};
 
 use crate::common::number_generator;
 
@@ -86,7 +86,7 @@ impl Head {
             attention.append(keys.slice(part), values.slice(part)).unwrap();
             let output = attention.attend(queries.slice(part), None).unwrap();
             outputs.extend(output.out.iter().map(|&x| f64::from(x)));
-            densities.extend(output.rows.iter().map(|row| row.density_of_group()));
+            densities.extend(output.rows.iter().map(RowReport::density_of_group));
         }
         [outputs, densities]
     }
