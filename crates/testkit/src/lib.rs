@@ -70,6 +70,7 @@ pub mod promises;
 mod requirement;
 mod run;
 pub mod sampler_laws;
+mod sharing;
 
 pub use estimator_laws::EstimatorLaw;
 pub use head::{Head, Texture, heads};

@@ -1,9 +1,10 @@
 //! The law that a shared index is that of any sequence with the same tokens.
 
-use vattention_core::{SelectorConfig, Site};
+use vattention_core::{NewTokens, Selector, SelectorConfig, Site, Tokens};
 
-use super::{Verdict, all_picks, ensure, same};
+use super::{Verdict, all_picks, same};
 use crate::Head;
+use crate::sharing::{IndexOwner, check_sharing};
 
 /// If a selector has no [sharing obstacle](vattention_core::Selector::sharing_obstacle), it can be
 /// truncated, and a clone of it that is cut to some tokens picks like a selector of another
@@ -16,45 +17,33 @@ pub fn shares(config: &dyn SelectorConfig, head: &Head) -> Verdict {
     let elsewhere = Site { sequence: head.site().sequence + 1, ..*head.site() };
     let build =
         |site: &Site| config.build(site).map_err(|error| format!("cannot be built: {error}"));
-    let start = build(head.site())?;
-    if start.sharing_obstacle().is_some() {
-        return Ok(());
+    let both = [&build(head.site())?, &build(&elsewhere)?];
+    check_sharing(
+        both,
+        head,
+        |selector, head| all_picks(&**selector, head),
+        |expected, found, when| same(expected, found, when),
+    )
+}
+
+impl IndexOwner for Box<dyn Selector> {
+    fn sharing_obstacle(&self) -> Option<&'static str> {
+        (**self).sharing_obstacle()
     }
-    let can_truncate = start.can_truncate();
-    ensure(can_truncate, || "there is no sharing obstacle, but can_truncate() is false".into())?;
-    let mut all = build(&elsewhere)?;
-    all.append(&head.part(0..head.tokens));
-    let other = Head::new(head.tokens, head.dim, head.seed + 1, head.texture);
-    // The original has two shared parts and one of its own, and other tokens after the first ones.
-    let ends = [head.tokens / 4, head.tokens / 2, head.tokens];
-    for kept in [ends[0] / 2, ends[0], ends[1] - ends[0] / 2, ends[1], ends[2] - ends[0], ends[2]] {
-        let mut original = start.clone();
-        let mut first = 0;
-        for end in ends {
-            original.append(&head.part(first.min(kept)..end.min(kept)));
-            original.append(&other.part(first.max(kept)..end.max(kept)));
-            if end < head.tokens {
-                original.share();
-            }
-            first = end;
-        }
-        let cut = head.first(kept);
-        let mut clone = original.clone();
-        clone.truncate(&cut.part(0..kept).keys);
-        let when = format!("with {kept} tokens of another sequence");
-        if kept > 0 {
-            let mut expected = build(&elsewhere)?;
-            expected.append(&head.part(0..kept));
-            same(&all_picks(&*expected, &cut), &all_picks(&*clone, &cut), &when)?;
-        }
-        clone.append(&head.part(kept..head.tokens));
-        same(&all_picks(&*all, head), &all_picks(&*clone, head), &format!("{when}, and more"))?;
-        if kept == head.tokens {
-            clone.truncate(&head.part(0..ends[0]).keys);
-            clone.append(&other.part(ends[0]..head.tokens));
-            let when = "in the original, after a clone got other tokens";
-            same(&all_picks(&*all, head), &all_picks(&*original, head), when)?;
-        }
+
+    fn can_truncate(&self) -> bool {
+        (**self).can_truncate()
     }
-    Ok(())
+
+    fn append(&mut self, new: &NewTokens<'_>) {
+        (**self).append(new);
+    }
+
+    fn share(&mut self) {
+        (**self).share();
+    }
+
+    fn truncate(&mut self, keys: &Tokens<'_>) {
+        (**self).truncate(keys);
+    }
 }
