@@ -8,7 +8,8 @@ use vattention_core::{
     sample::MissBounds,
 };
 
-use crate::laws::{Verdict, ensure, read_again};
+use crate::laws::read_again;
+use crate::verdict::{Verdict, ensure};
 
 /// A law, which an estimator obeys or violates for the statistics of a sample.
 pub type EstimatorLaw = fn(&dyn Estimator, &SampleStats) -> Verdict;

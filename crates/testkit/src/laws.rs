@@ -17,9 +17,7 @@ use serde::de::DeserializeOwned;
 use vattention_core::{Picks, Row, Selector, SelectorConfig, plugin::AttentionWeights};
 
 use crate::Head;
-
-/// Result of a law. `Err` describes the violation.
-pub type Verdict = Result<(), String>;
+use crate::verdict::{Verdict, ensure};
 
 /// A law, which a selector obeys or violates on a head.
 pub type Law = fn(&dyn SelectorConfig, &Head) -> Verdict;
@@ -207,10 +205,6 @@ pub fn agrees(config: &dyn SelectorConfig, head: &Head) -> Verdict {
         }
     }
     Ok(())
-}
-
-pub(crate) fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Verdict {
-    if holds { Ok(()) } else { Err(otherwise()) }
 }
 
 fn build(config: &dyn SelectorConfig, head: &Head) -> Result<Box<dyn Selector>, String> {

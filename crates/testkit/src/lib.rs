@@ -71,14 +71,16 @@ mod requirement;
 mod run;
 pub mod sampler_laws;
 mod sharing;
+mod verdict;
 
 pub use estimator_laws::EstimatorLaw;
 pub use head::{Head, Texture, heads};
 pub use head_form::HeadForm;
-pub use laws::{LAWS, Law, Verdict};
+pub use laws::{LAWS, Law};
 pub use requirement::or_skip;
 pub use run::{run, run_estimator, run_sampler};
 pub use sampler_laws::SamplerLaw;
+pub use verdict::Verdict;
 
 /// Creates a module with one test for each law of a selector, on `cases` heads each (default 64).
 #[macro_export]

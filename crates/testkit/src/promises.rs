@@ -25,7 +25,7 @@ use vattention_core::{
 use crate::adversarial::AdversarialHead;
 pub use crate::head_data::{HeadData, VALUE_DIM};
 use crate::head_form::{HeadForm, logits};
-use crate::laws::{Verdict, ensure};
+use crate::verdict::{Verdict, ensure};
 
 /// Number of tokens of each head.
 pub const TOKENS: usize = 3000;

@@ -13,7 +13,8 @@ use vattention_core::{
 
 pub use shares::shares;
 
-use crate::laws::{Verdict, check_round_trip, ensure, read_again};
+use crate::laws::{check_round_trip, read_again};
+use crate::verdict::{Verdict, ensure};
 use crate::{Head, Texture};
 
 /// A law, which a sampler obeys or violates on a head.

@@ -1,9 +1,9 @@
-//! What the laws `shares` of selectors and samplers have in common.
+//! The law `shares`, in the parts that selectors and samplers have in common.
 
 use vattention_core::{NewTokens, Tokens};
 
 use crate::Head;
-use crate::laws::{Verdict, ensure};
+use crate::verdict::{Verdict, ensure};
 
 /// A selector or sampler, whose clones may share its index.
 pub(crate) trait IndexOwner: Clone {

@@ -2,8 +2,9 @@
 
 use vattention_core::{Picks, Row, Selector, SelectorConfig, Step, plugin::AttentionWeights};
 
-use super::{Verdict, ensure, filled, select};
+use super::{filled, select};
 use crate::Head;
+use crate::verdict::{Verdict, ensure};
 
 /// Largest number of steps after the prompt, up to rounding.
 const STEPS: usize = 8;

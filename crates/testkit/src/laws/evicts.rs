@@ -3,8 +3,9 @@
 use vattention_core::{Picks, Selector, SelectorConfig};
 
 use super::causal::run_step;
-use super::{Verdict, build, ensure, select};
+use super::{build, select};
 use crate::Head;
+use crate::verdict::{Verdict, ensure};
 
 /// Largest number of steps after the prompt, up to rounding.
 const STEPS: usize = 8;

@@ -2,9 +2,10 @@
 
 use vattention_core::{NewTokens, Selector, SelectorConfig, Site, Tokens};
 
-use super::{Verdict, all_picks, same};
+use super::{all_picks, same};
 use crate::Head;
 use crate::sharing::{IndexOwner, check_sharing};
+use crate::verdict::Verdict;
 
 /// If a selector has no [sharing obstacle](vattention_core::Selector::sharing_obstacle), it can be
 /// truncated, and a clone of it that is cut to some tokens picks like a selector of another

@@ -2,8 +2,9 @@
 
 use vattention_core::SelectorConfig;
 
-use super::{Verdict, all_picks, filled, same};
+use super::{all_picks, filled, same};
 use crate::Head;
+use crate::verdict::Verdict;
 
 /// After tokens were removed, and after others were appended in their place, a selector that can
 /// remove tokens picks as if it had never received them.

@@ -4,8 +4,8 @@ use vattention_core::{NewTokens, Sampler, SamplerConfig, Site, Tokens};
 
 use super::{all_draws, build, same};
 use crate::Head;
-use crate::laws::Verdict;
 use crate::sharing::{IndexOwner, check_sharing};
+use crate::verdict::Verdict;
 
 /// If a sampler has no [sharing obstacle](vattention_core::Sampler::sharing_obstacle), it can be
 /// truncated, and a clone of it that is cut to some tokens draws like a sampler of another sequence
