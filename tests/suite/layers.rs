@@ -9,7 +9,10 @@ use ndarray_rand::rand::SeedableRng;
 use ndarray_rand::rand_distr::StandardNormal;
 use rand_chacha::ChaCha8Rng;
 use vattention::config::{Loader, load};
-use vattention::experiments::{Entry, Results, TraceSettings, compare, with_epsilon};
+use vattention::experiments::{
+    Entry, Error, Results, TraceSettings, compare, tune_to_density, with_epsilon,
+};
+use vattention::plugin::Tunable;
 use vattention::trace::Trace;
 use vattention::{Backend, FallBack, Fraction, Options, Output, PipelineConfig, Shape, backend};
 
@@ -68,6 +71,39 @@ fn another_epsilon_is_promised_at_every_layer() {
     assert!(other.conflicts().is_empty());
     for layer in 0..3 {
         assert_eq!(other.layer_config(layer).promise().unwrap().epsilon, epsilon);
+    }
+}
+
+/// Returns the share that the second selector of each part picks.
+fn shares(pipeline: &PipelineConfig) -> Vec<f64> {
+    let mut shares = Vec::new();
+    pipeline.clone().change_parts(|part| {
+        let Some(Tunable::Sizes(sizes)) = part.selectors[1].tunable() else { panic!() };
+        shares.push(sizes[0].share().unwrap().get());
+    });
+    shares
+}
+
+#[test]
+fn a_density_search_keeps_the_ratio_of_sizes_by_layer() {
+    let layers = "[[layers]]\nat = [1]\nselectors.1.size = 0.3\n";
+    let promising = parse(&(text("0.02", 6) + layers));
+    let mut fixed = (*promising).clone();
+    fixed.change_parts(|part| part.estimator = None);
+    let density = Fraction::try_from(0.08).unwrap();
+    // A promise reads more than the selectors, the more, the smaller its epsilon.
+    let measure = |pipeline: &Arc<PipelineConfig>| {
+        let sampled = pipeline.promise().map_or(0.0, |promise| 0.05 - 0.05 * promise.epsilon.get());
+        Ok::<_, Error>(shares(pipeline).iter().sum::<f64>() / 2.0 + sampled)
+    };
+    for (pipeline, selected) in [(&Arc::new(fixed), 0.08), (&promising, 0.04)] {
+        let tuned = tune_to_density(pipeline, density, &measure).unwrap();
+        assert!((measure(&tuned.pipeline).unwrap() / 0.08 - 1.0).abs() < 0.03, "{}", tuned.set);
+        let shares = shares(&tuned.pipeline);
+        assert!((shares[1] / shares[0] - 15.0).abs() < 1e-9, "{shares:?}");
+        assert!((shares[0] + shares[1] - 2.0 * selected).abs() < 0.004, "{shares:?}");
+        let epsilons = [0, 1].map(|layer| tuned.pipeline.layer_config(layer).promise());
+        assert_eq!(epsilons[0], epsilons[1]);
     }
 }
 

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod adjusted;
 mod append;
 mod backends;
 mod cache;

@@ -21,6 +21,12 @@ pub trait Executor: Send + Sized + 'static {
         Indexing::Eager
     }
 
+    /// Returns true if nothing that the executor keeps between steps depends on the settings of the
+    /// pipelines.
+    fn plans_at_steps(&self) -> bool {
+        true
+    }
+
     /// Stores the rows of new tokens, the first of which has the index `first`: keys `[kv_heads,
     /// new, head_dim]` and values `[kv_heads, new, value_dim]`. The layer has checked them.
     ///

@@ -240,6 +240,13 @@ impl<X: Executor> Layer<X> {
         Ok(steps.map(|(output, live)| HeadStep { output, live }).collect())
     }
 
+    fn copy(&self) -> Result<Self> {
+        let heads = self.heads.iter().map(LayerHead::fork).collect::<Result<_>>()?;
+        let executor = self.executor.fork(self.len())?;
+        let (classes, workers) = (self.classes.clone(), self.workers.clone());
+        Ok(Self { heads, classes, workers, executor, ..*self })
+    }
+
     /// Queries of each KV head's group, at this step.
     fn queries(&self, queries: &Array2<f32>, visible: usize) -> Vec<GroupQuery> {
         let groups = queries.axis_chunks_iter(Axis(0), self.shape.group());
@@ -365,14 +372,20 @@ impl<X: Executor> Attention for Layer<X> {
     }
 
     fn fork(&self, sequence: Option<u32>) -> Result<Box<dyn Attention>> {
-        let heads = self.heads.iter().map(LayerHead::fork).collect::<Result<_>>()?;
-        let executor = self.executor.fork(self.len())?;
-        let (classes, workers) = (self.classes.clone(), self.workers.clone());
-        let mut fork = Self { heads, classes, workers, executor, ..*self };
+        let mut fork = self.copy()?;
         if let Some(sequence) = sequence {
             fork.heads.iter_mut().for_each(|head| head.pipeline.set_sequence(sequence));
         }
         Ok(Box::new(fork))
+    }
+
+    fn fork_adjusted(&self, pipeline: &Arc<PipelineConfig>) -> Result<Option<Box<dyn Attention>>> {
+        if self.stepped || !self.executor.plans_at_steps() {
+            return Ok(None);
+        }
+        let mut fork = self.copy()?;
+        let adjusted = fork.heads.iter_mut().all(|head| head.pipeline.adjust(pipeline));
+        Ok(adjusted.then(|| Box::new(fork) as _))
     }
 
     fn read_rows(&self, tokens: Range<usize>) -> Result<KeyValueRows> {

@@ -1,5 +1,6 @@
 //! Pipelines: their configuration, and their execution for one KV head.
 
+mod adjust;
 mod check;
 mod config;
 mod conflicts;

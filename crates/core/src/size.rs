@@ -50,6 +50,24 @@ impl Size {
         }
     }
 
+    /// Multiplies the number of tokens, or the share, by a positive factor. The result is at least
+    /// one token, and below all tokens. `least` stays the same.
+    #[must_use]
+    pub fn scaled(self, factor: f64) -> Self {
+        let scale = |Fraction(share)| {
+            Fraction((share * factor).clamp(f64::MIN_POSITIVE, 1.0 - f64::EPSILON))
+        };
+        match self {
+            Self::Tokens(tokens) => {
+                Self::Tokens(((tokens as f64 * factor).round() as usize).max(1))
+            }
+            Self::Share(share) => Self::Share(scale(share)),
+            Self::ShareWithLeast(size) => {
+                Self::ShareWithLeast(ShareWithLeast { share: scale(size.share), ..size })
+            }
+        }
+    }
+
     /// Replaces the share, or the number of tokens, by another share. `least` stays the same.
     #[must_use]
     pub fn with_share(self, share: Fraction) -> Self {

@@ -161,6 +161,10 @@ impl<D: Device> Executor for GpuExecutor<D> {
         if self.plan.is_some() { Indexing::Never } else { Indexing::Eager }
     }
 
+    fn plans_at_steps(&self) -> bool {
+        self.plan.is_none()
+    }
+
     fn append(&mut self, first: usize, keys: RowsView<'_>, values: RowsView<'_>) -> Result<()> {
         self.rows.write(first, keys, values)
     }

@@ -169,6 +169,10 @@ impl Selector for ArkValeSelector {
         self.boxes.iter().map(Labels::bytes).sum()
     }
 
+    fn adjustable(&mut self) -> Option<Tunable<'_>> {
+        self.config.tunable()
+    }
+
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let (visible, score) = (row.visible(), self.config.score);
         let scores = expand_to_tokens(self.page_scores(row), self.config.page.get(), visible);

@@ -180,6 +180,10 @@ impl Selector for ClusterKvSelector {
         Some("clusters the keys of its own sequence")
     }
 
+    fn adjustable(&mut self) -> Option<Tunable<'_>> {
+        self.config.tunable()
+    }
+
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let visible = row.visible();
         let mut scores = self.scores(row);

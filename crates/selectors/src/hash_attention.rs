@@ -214,6 +214,10 @@ impl Selector for HashIndex {
         self.keys.iter().map(|keys| keys.codes.bytes()).sum()
     }
 
+    fn adjustable(&mut self) -> Option<Tunable<'_>> {
+        Some(Tunable::Sizes(vec![&mut self.size]))
+    }
+
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         picks.take_top(self.size.to_tokens(row.visible()), &self.scores(row));
     }

@@ -156,6 +156,10 @@ impl Selector for LokiSelector {
         self.index.bytes()
     }
 
+    fn adjustable(&mut self) -> Option<Tunable<'_>> {
+        Some(Tunable::Sizes(vec![&mut self.size]))
+    }
+
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let size = self.size.to_tokens(row.visible());
         take_top_predicted(row, picks, size, self.score, &self.scores(row));

@@ -64,6 +64,10 @@ impl Selector for OracleTopK {
         self.score == Score::Group
     }
 
+    fn adjustable(&mut self) -> Option<Tunable<'_>> {
+        SelectorConfig::tunable(self)
+    }
+
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let scores = row.scores(self.score);
         let left = picks.take_top(self.size.to_tokens(row.visible()), &scores);

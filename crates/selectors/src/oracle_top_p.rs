@@ -86,6 +86,10 @@ impl Selector for OracleTopP {
         self.score == Score::Group
     }
 
+    fn adjustable(&mut self) -> Option<Tunable<'_>> {
+        SelectorConfig::tunable(self)
+    }
+
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let tokens: Vec<usize> = match self.of {
             MassScope::Residual => picks.residual().collect(),

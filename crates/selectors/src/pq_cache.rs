@@ -284,6 +284,10 @@ impl Selector for PqCacheSelector {
         Some("learns centroids from the keys of its own sequence")
     }
 
+    fn adjustable(&mut self) -> Option<Tunable<'_>> {
+        self.config.tunable()
+    }
+
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let scores = match self.config.score {
             Score::Head => self.logits(row),

@@ -192,6 +192,10 @@ impl Selector for QuestSelector {
         self.full.iter().map(Labels::bytes).sum()
     }
 
+    fn adjustable(&mut self) -> Option<Tunable<'_>> {
+        self.config.tunable()
+    }
+
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let (visible, page) = (row.visible(), self.config.page.get());
         let cut = self.cut_page(row);

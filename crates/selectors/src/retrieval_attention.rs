@@ -114,6 +114,10 @@ impl Selector for RetrievalAttentionSelector {
         Some("learns a graph from the prompt of its own sequence")
     }
 
+    fn adjustable(&mut self) -> Option<Tunable<'_>> {
+        self.config.tunable()
+    }
+
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let Some(graph) = &self.graph else {
             return picks.take_range(0..row.visible());

@@ -236,6 +236,10 @@ impl Selector for ReuseSelector {
         Some("learns from the steps of its own sequence")
     }
 
+    fn adjustable(&mut self) -> Option<Tunable<'_>> {
+        if self.stored.iter().all(Option::is_none) { self.inner.adjustable() } else { None }
+    }
+
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         match self.find_reusable(row) {
             Some(selected) => {

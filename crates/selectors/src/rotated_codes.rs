@@ -126,6 +126,10 @@ impl Selector for RotatedCodesSelector {
         self.codes.bytes()
     }
 
+    fn adjustable(&mut self) -> Option<Tunable<'_>> {
+        Some(Tunable::Sizes(vec![&mut self.size]))
+    }
+
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let size = self.size.to_tokens(row.visible());
         take_top_predicted(row, picks, size, self.score, &self.scores(row));

@@ -55,6 +55,10 @@ impl Selector for Sink {
         live.take_range(0..end);
     }
 
+    fn adjustable(&mut self) -> Option<Tunable<'_>> {
+        SelectorConfig::tunable(self)
+    }
+
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         picks.take_range(0..self.size.to_tokens(row.visible()));
     }

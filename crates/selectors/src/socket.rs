@@ -142,6 +142,10 @@ impl Selector for SocketSelector {
         Some("draws random hash tables for its own sequence")
     }
 
+    fn adjustable(&mut self) -> Option<Tunable<'_>> {
+        Some(Tunable::Sizes(vec![&mut self.size]))
+    }
+
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let visible = row.visible();
         let mut scores = self.scores(row);

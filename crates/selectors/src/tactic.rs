@@ -174,6 +174,10 @@ impl Selector for TacticSelector {
         Some("clusters the keys of its own sequence")
     }
 
+    fn adjustable(&mut self) -> Option<Tunable<'_>> {
+        self.config.tunable()
+    }
+
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let Some(index) = &self.index else {
             return picks.take_range(0..row.visible());

@@ -130,6 +130,10 @@ impl Selector for TwilightSelector {
         self.inner.live(live);
     }
 
+    fn adjustable(&mut self) -> Option<Tunable<'_>> {
+        Some(Tunable::Mass(&mut self.mass))
+    }
+
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let mut all = picks.clone();
         self.inner.select(row, &mut all);

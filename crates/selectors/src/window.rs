@@ -70,6 +70,10 @@ impl Selector for Window {
         live.take_range(if moves_back { 0 } else { self.first(visible) }..visible);
     }
 
+    fn adjustable(&mut self) -> Option<Tunable<'_>> {
+        SelectorConfig::tunable(self)
+    }
+
     fn select(&self, row: &Row<'_>, picks: &mut Picks) {
         let visible = row.visible();
         picks.take_range(self.first(visible)..visible);

@@ -1,10 +1,12 @@
 //! The laws of selectors. A verdict describes the first violation.
 
+mod adjusts;
 mod causal;
 mod evicts;
 mod shares;
 mod truncates;
 
+pub use adjusts::adjusts;
 pub use causal::causal;
 pub use evicts::evicts;
 pub use shares::shares;
@@ -23,7 +25,7 @@ use crate::verdict::{Verdict, ensure};
 pub type Law = fn(&dyn SelectorConfig, &Head) -> Verdict;
 
 /// All laws of selectors, with their names.
-pub const LAWS: [(&str, Law); 11] = [
+pub const LAWS: [(&str, Law); 12] = [
     ("round_trips", round_trips),
     ("repeats", repeats),
     ("grows", grows),
@@ -35,6 +37,7 @@ pub const LAWS: [(&str, Law); 11] = [
     ("evicts", evicts),
     ("truncates", truncates),
     ("shares", shares),
+    ("adjusts", adjusts),
 ];
 
 /// A config stays the same if it is written and read again.

@@ -23,6 +23,7 @@
 //! | `evicts` | only live tokens are picked, and an evicted token stays evicted |
 //! | `truncates` | removed tokens leave no trace, if `can_truncate()` is true |
 //! | `shares` | without a sharing obstacle, a clone serves any sequence with the same tokens |
+//! | `adjusts` | `adjustable()` sets what the config sets, and no index depends on it |
 //!
 //! Samplers have other laws, and the macro [`sampler_laws`](crate::sampler_laws!):
 //!
@@ -92,7 +93,7 @@ macro_rules! laws {
         $crate::law_tests! {
             $name, |law| $crate::run(law, &$config, $cases), laws:
             round_trips, repeats, grows, forks, adds, bounds, agrees, causal, evicts,
-            truncates, shares
+            truncates, shares, adjusts
         }
     };
 }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use vattention_core::{
     Estimator, Fraction, Goal, Kind, NewTokens, Picks, Promise, Result, Row, SampleStats, Selector,
     SelectorConfig, Site, Size, Target, Tokens,
-    plugin::{AttentionWeights, Radius, TunableGoal},
+    plugin::{AttentionWeights, Radius, Tunable, TunableGoal},
     promise::Assumptions,
     step::Score,
     typetag,
@@ -93,6 +93,40 @@ impl SelectorConfig for Lossy {
 impl Selector for Lossy {
     fn select(&self, _: &Row<'_>, picks: &mut Picks) {
         picks.take_all(0..self.tokens);
+    }
+}
+
+/// Selector whose index has as many tokens as it picks, although its size claims to be adjustable.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct FirstTokens {
+    size: Size,
+    #[serde(skip)]
+    tokens: Vec<usize>,
+}
+
+#[typetag::serde(name = "first-tokens")]
+impl SelectorConfig for FirstTokens {
+    fn build(&self, _: &Site) -> Result<Box<dyn Selector>> {
+        Ok(Box::new(self.clone()))
+    }
+
+    fn tunable(&mut self) -> Option<Tunable<'_>> {
+        Some(Tunable::Sizes(vec![&mut self.size]))
+    }
+}
+
+impl Selector for FirstTokens {
+    fn append(&mut self, new: &NewTokens<'_>) {
+        let Size::Tokens(size) = self.size else { return };
+        self.tokens.extend((new.first..new.first + new.keys.len()).take_while(|&t| t < size));
+    }
+
+    fn adjustable(&mut self) -> Option<Tunable<'_>> {
+        SelectorConfig::tunable(self)
+    }
+
+    fn select(&self, _: &Row<'_>, picks: &mut Picks) {
+        picks.take_all(self.tokens.iter().copied());
     }
 }
 

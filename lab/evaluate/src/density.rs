@@ -63,7 +63,7 @@ impl Evaluation<'_> {
     /// are not measured again.
     ///
     /// # Errors
-    /// If the pipeline has no setting to tune, has settings by layer, or cannot run with the model.
+    /// If the pipeline has no setting to tune, or cannot run with the model.
     pub fn at_density(
         &self,
         pipeline: &Arc<PipelineConfig>,
@@ -75,9 +75,8 @@ impl Evaluation<'_> {
     }
 
     /// Tunes each pipeline to its density; the inner error is the reason why a pipeline cannot be
-    /// tuned. A
-    /// shard runs every n-th search. `progress` is called with the number of finished searches and
-    /// the number of all searches.
+    /// tuned. A shard runs every n-th search. `progress` is called with the number of finished
+    /// searches and the number of all searches.
     ///
     /// # Errors
     /// If texts cannot be created; [`Incomplete`](vattention_experiments::Error::Incomplete) if

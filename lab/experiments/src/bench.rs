@@ -31,8 +31,8 @@ use bandwidth::ColdMemory;
 use group::{BenchCase, Group};
 use memory::CachePlan;
 
-pub(crate) use density::{BY_LAYER, refusal};
 pub use density::{at_density, decides_itself, with_sizes};
+pub(crate) use density::{refusal, scale_sizes};
 pub use heads::{BenchHeads, TracedHeads};
 pub use memory::{available_memory, row_bytes};
 pub use report::{Bandwidth, BenchReport, BenchRow, Machine};

@@ -14,6 +14,7 @@ use vattention_trace::{Layout, Trace, TraceLayer};
 
 use crate::classes::expect_classes;
 use crate::dump::{Dump, DumpPart};
+use crate::indexed::IndexedLayers;
 use crate::measured::{Comparison, ExactRow, PipelineResult, RowTally};
 use crate::{Entry, Error, Exact, Result, Results};
 
@@ -67,6 +68,19 @@ pub fn compare(
     results: &Results,
     progress: &dyn Fn(usize, usize),
 ) -> Result<(Comparison, Dump)> {
+    compare_on(&IndexedLayers::default(), entries, trace, backend, settings, results, progress)
+}
+
+/// Compares pipelines like [`compare`], with the indexes of earlier runs where possible.
+pub(crate) fn compare_on(
+    indexed: &IndexedLayers,
+    entries: &[Entry],
+    trace: &Trace,
+    backend: &dyn Backend,
+    settings: &TraceSettings,
+    results: &Results,
+    progress: &dyn Fn(usize, usize),
+) -> Result<(Comparison, Dump)> {
     let layers = chosen_layers(trace, settings)?;
     entries.iter().try_for_each(|entry| expect_classes(&entry.pipeline, trace, &layers))?;
     let place = |number: usize| (&layers[number / entries.len()], number % entries.len());
@@ -96,9 +110,7 @@ pub fn compare(
             };
             let [over_stored, over_unrounded] = [ReferenceRows::Stored, ReferenceRows::Unrounded]
                 .map(|rows| references.contains(&rows).then(|| exact_layer(rows)));
-            let options =
-                Options { scale: Some(scale), return_selection: true, ..Options::default() };
-            let run = LayerRun { number: *number, layout, layer: &layer, count, options };
+            let run = LayerRun { trace, number: *number, layout, layer: &layer, count, indexed };
             for (&unit, reference) in of_layer.iter().zip(references) {
                 let exact = if reference.is_stored() { &over_stored } else { &over_unrounded };
                 let exact = exact.as_ref().expect("computed for each reference");
@@ -218,12 +230,12 @@ fn list(numbers: impl Iterator<Item = impl ToString>) -> String {
 
 /// Decode of the last `count` queries of a layer.
 pub(crate) struct LayerRun<'a> {
+    pub(crate) trace: &'a Trace,
     pub(crate) number: usize,
     pub(crate) layout: &'a Layout,
     pub(crate) layer: &'a TraceLayer,
     pub(crate) count: usize,
-    /// Scale, and whether selections are recorded.
-    pub(crate) options: Options,
+    pub(crate) indexed: &'a IndexedLayers,
 }
 
 impl LayerRun<'_> {
@@ -270,12 +282,15 @@ impl LayerRun<'_> {
             soft_cap: layer.soft_cap,
             sink_logits: layer.sink_logits.as_deref().map(Into::into),
             first_step: first as u32,
+            scale: self.trace.info().scale,
+            return_selection: true,
             // The pipeline's own selection is measured, even where reading everything is faster.
             fall_back: FallBack::Never,
-            ..self.options.clone()
+            ..Options::default()
         };
-        let mut attention =
-            load(backend, &entry.pipeline, number, layout, layer, &options).map_err(refuse)?;
+        let start = || load(backend, &entry.pipeline, number, layout, layer, &options);
+        let at = (self.trace.path().to_owned(), number, first);
+        let mut attention = self.indexed.start(at, &entry.pipeline, start).map_err(refuse)?;
         for query in first..layout.queries {
             let start = Instant::now();
             let output = attend(&mut *attention, layer, query);

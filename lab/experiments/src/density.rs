@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use vattention_core::{Backend, Fraction, Options, PipelineConfig, RowReport, plugin::Tunable};
+use vattention_core::{Backend, Fraction, PipelineConfig, RowReport, plugin::Tunable};
 use vattention_trace::Trace;
 
-use crate::bench::{BY_LAYER, refusal};
+use crate::bench::{refusal, scale_sizes};
 use crate::compare::{LayerRun, chosen_layers};
+use crate::indexed::IndexedLayers;
 use crate::metrics::MeanMax;
 use crate::variant::named;
 use crate::{Entry, Error, Result, Results, TraceSettings, at_density, with_epsilon, with_sizes};
@@ -33,6 +34,9 @@ pub struct TunedPipeline {
 /// the mass or the threshold of a selector is tuned; without these, sizes are. The result is the
 /// measured pipeline with the nearest density.
 ///
+/// If the pipeline has settings by layer, all layers get the same epsilon, mass or threshold, and
+/// all sizes are multiplied by the same factor.
+///
 /// Cost: about ten calls of `measure`; twice that if both epsilon and a mass or threshold are
 /// tuned.
 ///
@@ -43,9 +47,6 @@ pub fn tune_to_density<E: From<Error>>(
     density: Fraction,
     measure: &dyn Fn(&Arc<PipelineConfig>) -> Result<f64, E>,
 ) -> Result<TunedPipeline, E> {
-    if !pipeline.layers.is_empty() {
-        return Err(refusal(pipeline, BY_LAYER.into()).into());
-    }
     let knob = Knob::new(pipeline);
     let Some(selectors) = Knob::find_in_selectors(pipeline).filter(|_| knob == Knob::Epsilon)
     else {
@@ -53,10 +54,15 @@ pub fn tune_to_density<E: From<Error>>(
     };
     let refuse = |reason| refusal(pipeline, reason);
     let half = Fraction::try_from(density.get() / 2.0).map_err(refuse)?;
-    let without_sample = PipelineConfig { estimator: None, sampler: None, ..(**pipeline).clone() };
+    let mut without_sample = (**pipeline).clone();
+    without_sample.change_parts(|part| (part.estimator, part.sampler) = (None, None));
     let found = search(&without_sample, half, selectors, measure)?;
-    let selectors = found.pipeline.selectors.clone();
-    let with_selectors = PipelineConfig { selectors, ..(**pipeline).clone() };
+    let mut with_selectors = (**pipeline).clone();
+    let mut tuned_parts = found.pipeline.parts();
+    with_selectors.change_parts(|part| {
+        let tuned = tuned_parts.next().expect("the same parts");
+        part.selectors.clone_from(&tuned.selectors);
+    });
     let tuned = search(&with_selectors, density, knob, measure)?;
     Ok(TunedPipeline { set: format!("{}, {}", found.set, tuned.set), ..tuned })
 }
@@ -84,6 +90,7 @@ pub fn tune_to_densities(
     results: &Results,
     progress: &dyn Fn(usize, usize),
 ) -> Result<Vec<Result<Entry, String>>> {
+    let indexed = IndexedLayers::for_search();
     let key = |(i, (entry, share)): (usize, &(&Entry, Fraction))| {
         format!("density search {} ({}, share {})", i + 1, entry.pipeline.name, share.get())
     };
@@ -92,7 +99,7 @@ pub fn tune_to_densities(
         results.run_together(&keys, |numbers, sink| {
             for (done, &number) in numbers.iter().enumerate() {
                 let (entry, density) = searches[number];
-                let found = tune_on_trace(entry, density, trace, backend, settings);
+                let found = tune_on_trace(entry, density, trace, backend, settings, &indexed);
                 sink.put(number, found.map_err(|error| error.to_string()))?;
                 progress(done + 1, numbers.len());
             }
@@ -113,10 +120,11 @@ fn tune_on_trace(
     trace: &Trace,
     backend: &dyn Backend,
     settings: &TraceSettings,
+    indexed: &IndexedLayers,
 ) -> Result<SearchResult> {
     let measure = |pipeline: &Arc<PipelineConfig>| {
         let entry = Entry { pipeline: pipeline.clone(), ..entry.clone() };
-        measure_density(trace, &entry, backend, settings)
+        measure_density(trace, &entry, backend, settings, indexed)
     };
     let TunedPipeline { pipeline, set } = tune_to_density(&entry.pipeline, density, &measure)?;
     let name = named(&entry.pipeline.name, density.get());
@@ -133,13 +141,13 @@ pub(crate) fn measure_density(
     entry: &Entry,
     backend: &dyn Backend,
     settings: &TraceSettings,
+    indexed: &IndexedLayers,
 ) -> Result<f64> {
     let mut shares = Vec::new();
     for (number, layout) in chosen_layers(trace, settings)? {
         let layer = trace.layer(number).expect("the layer was listed")?;
         let count = settings.count(&layout);
-        let options = Options { scale: trace.info().scale, ..Options::default() };
-        let run = LayerRun { number, layout: &layout, layer: &layer, count, options };
+        let run = LayerRun { trace, number, layout: &layout, layer: &layer, count, indexed };
         run.attend_all(entry, backend, |output, _| {
             shares.extend(output.rows.iter().map(RowReport::density_of_group));
         })?;
@@ -158,6 +166,8 @@ enum Knob {
     Threshold,
     /// Sizes of a selector and of a fixed-size sample.
     Size,
+    /// Factor of all sizes of a pipeline with settings by layer.
+    Factor,
 }
 
 impl Knob {
@@ -169,28 +179,38 @@ impl Knob {
         }
     }
 
-    /// Finds a mass or a threshold among the selectors' settings.
+    /// Finds a mass or a threshold among the selectors' settings, or sizes by layer.
     fn find_in_selectors(pipeline: &PipelineConfig) -> Option<Self> {
-        let mut pipeline = pipeline.clone();
-        [Self::Mass, Self::Threshold]
-            .into_iter()
-            .find(|knob| knob.fractions(&mut pipeline).next().is_some())
-    }
-
-    /// Returns the selectors' settings of this kind.
-    fn fractions(self, pipeline: &mut PipelineConfig) -> impl Iterator<Item = &mut Fraction> {
-        pipeline.selectors.iter_mut().filter_map(move |selector| match selector.tunable() {
-            Some(Tunable::Mass(mass)) if self == Self::Mass => Some(mass),
-            Some(Tunable::Threshold(threshold)) if self == Self::Threshold => Some(threshold),
-            _ => None,
+        let fraction = Fraction::try_from(0.5).expect("a half is a fraction");
+        let knobs = [Self::Mass, Self::Threshold].into_iter();
+        let knobs = knobs.chain((!pipeline.layers.is_empty()).then_some(Self::Factor));
+        knobs.into_iter().find(|knob| match knob {
+            Self::Factor => scale_sizes(pipeline, 1.0).is_some(),
+            _ => knob.set(pipeline, fraction).is_some(),
         })
     }
 
-    /// Returns the pipeline with all settings of this kind replaced.
-    fn with(self, pipeline: &PipelineConfig, fraction: Fraction) -> Arc<PipelineConfig> {
-        let mut pipeline = pipeline.clone();
-        self.fractions(&mut pipeline).for_each(|setting| *setting = fraction);
-        Arc::new(pipeline)
+    /// Returns the pipeline with all selectors' settings of this kind replaced; `None` if it has
+    /// none.
+    fn set(self, pipeline: &PipelineConfig, fraction: Fraction) -> Option<Arc<PipelineConfig>> {
+        let (mut pipeline, mut found) = (pipeline.clone(), false);
+        pipeline.change_parts(|part| {
+            for selector in &mut part.selectors {
+                match selector.tunable() {
+                    Some(Tunable::Mass(setting)) if self == Self::Mass => *setting = fraction,
+                    Some(Tunable::Threshold(setting)) if self == Self::Threshold => {
+                        *setting = fraction;
+                    }
+                    _ => continue,
+                }
+                found = true;
+            }
+        });
+        found.then(|| Arc::new(pipeline))
+    }
+
+    fn name(self) -> String {
+        format!("{self:?}").to_lowercase()
     }
 
     /// Returns the pipeline with the setting at a position between 0, where it reads the fewest
@@ -207,18 +227,21 @@ impl Knob {
             Self::Mass => 1.0 - interpolate(0.95, 1e-4, position),
             Self::Threshold => interpolate(0.5, 1e-9, position),
             Self::Size => interpolate(density.get() / 100.0, density.get(), position),
+            Self::Factor => interpolate(0.01, 100.0, position),
         };
-        let fraction = Fraction::try_from(number).map_err(refuse)?;
+        let fraction = || Fraction::try_from(number).map_err(refuse);
+        let missing = || refuse(format!("has no {} to set", self.name()));
         let pipeline = match self {
-            Self::Epsilon => {
+            Self::Epsilon if pipeline.layers.is_empty() => {
                 let half = Fraction::try_from(density.get() / 2.0).map_err(refuse)?;
-                let turned = with_epsilon(&*with_sizes(pipeline, half)?, fraction);
-                turned.ok_or_else(|| refuse("its promise has no epsilon to set".into()))?
+                with_epsilon(&*with_sizes(pipeline, half)?, fraction()?).ok_or_else(missing)?
             }
-            Self::Mass | Self::Threshold => self.with(pipeline, fraction),
-            Self::Size => at_density(pipeline, fraction)?,
+            Self::Epsilon => with_epsilon(pipeline, fraction()?).ok_or_else(missing)?,
+            Self::Mass | Self::Threshold => self.set(pipeline, fraction()?).ok_or_else(missing)?,
+            Self::Size => at_density(pipeline, fraction()?)?,
+            Self::Factor => scale_sizes(pipeline, number).ok_or_else(missing)?,
         };
-        let name = format!("{self:?}").to_lowercase();
+        let name = self.name();
         let digits = if self == Self::Threshold { 7 } else { 3 };
         Ok(TunedPipeline { pipeline, set: format!("{name} {number:.digits$}") })
     }

@@ -11,6 +11,7 @@ mod dump;
 mod entry;
 mod error;
 mod exact;
+mod indexed;
 mod limit;
 mod measured;
 mod metrics;

@@ -159,6 +159,17 @@ pub trait Attention: Send {
     /// [`Error::Memory`](crate::Error::Memory).
     fn fork(&self, sequence: Option<u32>) -> Result<Box<dyn Attention>>;
 
+    /// Returns a fork that equals a new sequence of this configuration with the same tokens and
+    /// prompts. `None` means that there has been a step, or that the fork would need a new index;
+    /// see [`Pipeline::adjust`](crate::Pipeline::adjust).
+    ///
+    /// # Errors
+    /// Returns the errors of [`fork`](Self::fork).
+    fn fork_adjusted(&self, pipeline: &Arc<PipelineConfig>) -> Result<Option<Box<dyn Attention>>> {
+        let _ = pipeline;
+        Ok(None)
+    }
+
     /// Reads the stored keys of a range of tokens, `[kv_heads, range, head_dim]`, and their values,
     /// `[kv_heads, range, value_dim]`. Numbers of 16 bits are widened without rounding, so another
     /// sequence to which they are appended stores the same numbers.

@@ -1,12 +1,14 @@
 //! Wrappers, which add behaviour to the calls of an attention.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use ndarray::ArrayView3;
 
 use crate::{
     Result,
     engine::{Attention, AttentionState, KeyValueRows, Output, SequencePoint},
+    pipeline::PipelineConfig,
     step::{RowsView, TokenClass},
 };
 
@@ -110,6 +112,11 @@ impl<W: Wrapper> Attention for Wrapped<W> {
 
     fn fork(&self, sequence: Option<u32>) -> Result<Box<dyn Attention>> {
         Ok(wrap(self.inner.fork(sequence)?, self.wrapper.fork(sequence)?))
+    }
+
+    fn fork_adjusted(&self, pipeline: &Arc<PipelineConfig>) -> Result<Option<Box<dyn Attention>>> {
+        let Some(inner) = self.inner.fork_adjusted(pipeline)? else { return Ok(None) };
+        Ok(Some(wrap(inner, self.wrapper.fork(None)?)))
     }
 
     fn read_rows(&self, tokens: Range<usize>) -> Result<KeyValueRows> {

@@ -138,6 +138,14 @@ impl PipelineConfig {
     pub fn parts(&self) -> impl Iterator<Item = &Self> {
         std::iter::once(self).chain(self.layers.iter().map(|settings| &*settings.pipeline))
     }
+
+    /// Calls `change` with each of the [parts](Self::parts), which must not change their `layers`.
+    pub fn change_parts(&mut self, mut change: impl FnMut(&mut Self)) {
+        change(self);
+        for settings in &mut self.layers {
+            change(Arc::make_mut(&mut settings.pipeline));
+        }
+    }
 }
 
 /// Settings of some layers: a `[[layers]]` table.

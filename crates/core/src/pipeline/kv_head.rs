@@ -134,6 +134,15 @@ impl Pipeline {
         self.selectors.iter().map(|selector| &**selector)
     }
 
+    pub(super) fn selectors_mut(&mut self) -> impl Iterator<Item = &mut Box<dyn Selector>> {
+        self.selectors.iter_mut()
+    }
+
+    /// Replaces the configuration, and returns the previous one.
+    pub(super) fn replace_config(&mut self, config: Arc<PipelineConfig>) -> Arc<PipelineConfig> {
+        std::mem::replace(&mut self.config, config)
+    }
+
     /// Returns true if every token is read.
     pub fn is_dense(&self) -> bool {
         self.dense

@@ -147,6 +147,14 @@ pub trait Selector: Any + DynClone + Send + Sync {
         false
     }
 
+    /// Field that controls how many tokens the selector picks, the one that
+    /// [`SelectorConfig::tunable`] returns, if nothing that the selector has indexed or learned
+    /// depends on it. It may then change between steps, so that a search for its best value does
+    /// not index the tokens again.
+    fn adjustable(&mut self) -> Option<Tunable<'_>> {
+        None
+    }
+
     /// Returns true if the selector can [remove](Self::truncate) its newest tokens in place.
     fn can_truncate(&self) -> bool {
         false

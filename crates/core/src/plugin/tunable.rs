@@ -18,6 +18,24 @@ pub enum Tunable<'a> {
     Threshold(&'a mut Fraction),
 }
 
+impl Tunable<'_> {
+    /// Copies the settings of another selector. Returns false, and changes nothing, if they are of
+    /// another kind.
+    pub fn copy_from(self, other: Tunable<'_>) -> bool {
+        match (self, other) {
+            (Self::Sizes(own), Tunable::Sizes(other)) if own.len() == other.len() => {
+                own.into_iter().zip(other).for_each(|(own, other)| *own = *other);
+            }
+            (Self::Sink, Tunable::Sink) => {}
+            (Self::Window(own), Tunable::Window(other)) => *own = *other,
+            (Self::Mass(own), Tunable::Mass(other))
+            | (Self::Threshold(own), Tunable::Threshold(other)) => *own = *other,
+            _ => return false,
+        }
+        true
+    }
+}
+
 /// Settings of an estimator that control how many tokens are drawn.
 #[derive(Debug)]
 pub struct TunableGoal<'a> {
@@ -27,4 +45,17 @@ pub struct TunableGoal<'a> {
     pub size: Option<&'a mut Size>,
     /// Probability with which the error may exceed epsilon, or the radius of the error bar.
     pub delta: &'a mut Fraction,
+}
+
+impl TunableGoal<'_> {
+    /// Copies the settings that both estimators have.
+    pub fn copy_from(self, other: TunableGoal<'_>) {
+        *self.delta = *other.delta;
+        if let (Some(own), Some(other)) = (self.epsilon, other.epsilon) {
+            *own = *other;
+        }
+        if let (Some(own), Some(other)) = (self.size, other.size) {
+            *own = *other;
+        }
+    }
 }

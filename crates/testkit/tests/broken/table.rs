@@ -2,14 +2,14 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use vattention_core::{Estimator, Fraction, SamplerConfig, SelectorConfig};
+use vattention_core::{Estimator, Fraction, SamplerConfig, SelectorConfig, Size};
 use vattention_testkit::{
     EstimatorLaw, LAWS, SamplerLaw, Verdict, estimator_laws, run, run_estimator, run_sampler,
     sampler_laws,
 };
 
 use crate::samplers::{Fault, Independent};
-use crate::{Broken, IgnoresNan, IgnoresSettings, Jumping, Lossy, Mistake};
+use crate::{Broken, FirstTokens, IgnoresNan, IgnoresSettings, Jumping, Lossy, Mistake};
 
 const SAMPLER_LAWS: [(&str, SamplerLaw); 10] = [
     ("round_trips", sampler_laws::round_trips),
@@ -100,6 +100,10 @@ fn every_mistake_breaks_exactly_its_laws() {
         (selector(Mistake::KeepsRemoved), &["truncates"]),
         (selector(Mistake::LosesShared), &["shares"]),
         (selector(Mistake::PicksBySequence), &["shares"]),
+        (
+            Part::Selector(Box::new(FirstTokens { size: Size::Tokens(2), tokens: Vec::new() })),
+            &["adjusts"],
+        ),
         (Part::Sampler(Fault::None), &[]),
         (Part::Sampler(Fault::Understates), &["includes", "predicts"]),
         (Part::Sampler(Fault::SmallVariance), &["predicts"]),

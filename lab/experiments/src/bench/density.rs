@@ -7,7 +7,7 @@ use vattention_core::{Fraction, PipelineConfig, Size, plugin::Tunable};
 use crate::{Error, Result};
 
 /// Reason why a pipeline with settings by layer cannot be set to a density.
-pub(crate) const BY_LAYER: &str = "it has settings by layer, but a density sets one size for all";
+const BY_LAYER: &str = "it has settings by layer, but a density sets one size for all";
 
 /// Returns true if a pipeline's estimator decides the sample size, and thereby the density: every
 /// estimator without a fixed size does.
@@ -47,6 +47,27 @@ pub fn at_density(pipeline: &PipelineConfig, density: Fraction) -> Result<Arc<Pi
 pub fn with_sizes(pipeline: &PipelineConfig, density: Fraction) -> Result<Arc<PipelineConfig>> {
     let (sized, _) = set_sizes(pipeline, density).map_err(|reason| refusal(pipeline, reason))?;
     Ok(sized)
+}
+
+/// Returns the pipeline with the sizes of selectors and fixed-size samples at all layers multiplied
+/// by a factor; `None` if it has no such sizes.
+pub(crate) fn scale_sizes(pipeline: &PipelineConfig, factor: f64) -> Option<Arc<PipelineConfig>> {
+    let (mut pipeline, mut found) = (pipeline.clone(), false);
+    pipeline.change_parts(|part| {
+        let selectors = part.selectors.iter_mut().filter_map(|selector| selector.tunable());
+        let mut sizes: Vec<&mut Size> = selectors.flat_map(sizes_of).collect();
+        let goal = part.estimator.as_mut().and_then(|estimator| estimator.tunable());
+        sizes.extend(goal.and_then(|goal| goal.size));
+        found |= !sizes.is_empty();
+        for size in sizes {
+            *size = size.scaled(factor);
+        }
+    });
+    found.then(|| Arc::new(pipeline))
+}
+
+fn sizes_of(setting: Tunable<'_>) -> Vec<&mut Size> {
+    if let Tunable::Sizes(sizes) = setting { sizes } else { Vec::new() }
 }
 
 /// Creates the error for a pipeline that cannot be set to a density.

@@ -7,6 +7,7 @@ use vattention_core::{Backend, Fraction, PipelineConfig};
 
 use super::score::measure_density;
 use super::{LeftOutCandidate, TriedCandidate, TuningGoal, TuningScore, TuningTraces};
+use crate::indexed::IndexedLayers;
 use crate::{Entry, Error, Result, tune_to_density};
 
 /// A pipeline to try, and the settings that distinguish it from the other candidates of its method.
@@ -101,6 +102,7 @@ impl<'a> Arm<'a> {
         &self,
         texts: TuningTraces<'_>,
         backend: &dyn Backend,
+        indexed: &IndexedLayers,
     ) -> Result<SearchOutcome> {
         let candidate = self.candidate;
         let mut entry =
@@ -108,13 +110,13 @@ impl<'a> Arm<'a> {
         if let Some(density) = self.density {
             let measure = |pipeline: &Arc<PipelineConfig>| {
                 let entry = Entry { pipeline: pipeline.clone(), ..entry.clone() };
-                measure_density(&entry, texts, backend)
+                measure_density(&entry, texts, backend, indexed)
             };
             let found = tune_to_density(&candidate.pipeline, density, &measure)?;
             expect_unset(candidate, &found.pipeline)?;
             entry = Entry { pipeline: found.pipeline, set: Some(found.set), ..entry };
         }
-        let score = TuningScore::measure(&entry, texts, backend)?;
+        let score = TuningScore::measure(&entry, texts, backend, indexed)?;
         let pipeline = serde_json::to_string(&*entry.pipeline).map_err(not_json)?;
         Ok(SearchOutcome { pipeline, set: entry.set, score })
     }

@@ -9,6 +9,7 @@ use super::candidate::{Arm, SearchOutcome, list_arms};
 use super::rank::{TuningPoint, select_survivors};
 use super::score::{count_queries, separate_refusal};
 use super::{Candidate, LeftOutCandidate, TriedCandidate, TuningGoal, TuningTraces};
+use crate::indexed::IndexedLayers;
 use crate::{Result, Results, TraceSettings};
 
 /// Options of the search for the best settings.
@@ -99,9 +100,9 @@ fn measure_arms(
     let queries = texts.settings.queries.unwrap_or_default();
     let what = format!("rung {} of {queries} queries", rung + 1);
     let keys: Vec<String> = arms.iter().enumerate().map(|(i, arm)| arm.key(&what, i)).collect();
-    let mut done = 0;
+    let (mut done, indexed) = (0, IndexedLayers::for_search());
     results.run(&keys, |i| {
-        let outcome = separate_refusal(arms[i].measure(texts, backend))?;
+        let outcome = separate_refusal(arms[i].measure(texts, backend, &indexed))?;
         done += 1;
         progress(done, keys.len());
         Ok(outcome)

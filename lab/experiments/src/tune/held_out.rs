@@ -4,6 +4,7 @@ use vattention_core::{Backend, Fraction};
 
 use super::score::separate_refusal;
 use super::{BestCandidate, TriedCandidate, TuningScore, TuningTraces};
+use crate::indexed::IndexedLayers;
 use crate::{Entry, Error, Result, Results};
 
 /// Measures the best candidates on the held-out texts, if there are any.
@@ -24,11 +25,11 @@ pub(super) fn measure_held_out(
         format!("held out, {}: {method} {settings:?} {set} {goal}", i + 1)
     };
     let keys: Vec<String> = numbers.iter().enumerate().map(key).collect();
-    let mut done = 0;
+    let (mut done, indexed) = (0, IndexedLayers::for_search());
     let scores: Vec<Result<TuningScore, String>> = results.run(&keys, |i| {
         let TriedCandidate { pipeline, file, .. } = &tried[numbers[i]];
         let entry = Entry { pipeline: pipeline.clone(), file: file.clone(), set: None };
-        let score = separate_refusal(TuningScore::measure(&entry, texts, backend))?;
+        let score = separate_refusal(TuningScore::measure(&entry, texts, backend, &indexed))?;
         done += 1;
         progress(done, keys.len());
         Ok::<_, Error>(score)

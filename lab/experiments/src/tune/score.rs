@@ -6,9 +6,11 @@ use vattention_core::Backend;
 use vattention_trace::{Layout, Trace};
 
 use super::rank::TuningPoint;
+use crate::compare::compare_on;
 use crate::density;
+use crate::indexed::IndexedLayers;
 use crate::metrics::ViolationCount;
-use crate::{Entry, Error, Result, Results, TraceSettings, chosen_layers, compare};
+use crate::{Entry, Error, Result, Results, TraceSettings, chosen_layers};
 
 /// Traces, and the choice of their layers and queries.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +44,7 @@ impl TuningScore {
         entry: &Entry,
         texts: TuningTraces<'_>,
         backend: &dyn Backend,
+        indexed: &IndexedLayers,
     ) -> Result<Self> {
         let mut all = Self {
             rows: 0,
@@ -52,7 +55,8 @@ impl TuningScore {
             violations: None,
         };
         for trace in texts.traces {
-            let (comparison, _) = compare(
+            let (comparison, _) = compare_on(
+                indexed,
                 std::slice::from_ref(entry),
                 trace,
                 backend,
@@ -104,11 +108,13 @@ pub(crate) fn measure_density(
     entry: &Entry,
     texts: TuningTraces<'_>,
     backend: &dyn Backend,
+    indexed: &IndexedLayers,
 ) -> Result<f64> {
     let (mut sum, mut all) = (0.0, 0);
     for trace in texts.traces {
         let rows = count_rows(texts, trace)?;
-        sum += density::measure_density(trace, entry, backend, texts.settings)? * rows as f64;
+        sum +=
+            density::measure_density(trace, entry, backend, texts.settings, indexed)? * rows as f64;
         all += rows;
     }
     Ok(sum / all as f64)
