@@ -33,8 +33,9 @@ def split(pool):
     return pool[..., :DIM], pool[..., -VALUE_DIM:]
 
 
-def nan_pool(layout="joined", dtype=np.float32, blocks=BLOCKS):
-    return POOLS[layout](lambda *shape: np.full((blocks, *shape[1:]), np.nan, dtype))
+def nan_pool(layout="joined", dtype=np.float32, times=1):
+    """Returns a pool of `times` as many blocks as usual."""
+    return POOLS[layout](lambda first, *shape: np.full((times * first, *shape), np.nan, dtype))
 
 
 class Engine:
