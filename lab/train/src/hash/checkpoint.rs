@@ -181,11 +181,7 @@ fn expect_same(found: &Value, expected: &Value) -> Result<(), String> {
 }
 
 /// Adds the parameters of a layer.
-pub(super) fn push_all(
-    tensors: &mut Tensors,
-    prefix: &str,
-    parameters: &[(String, Tensor)],
-) -> Result<()> {
+fn push_all(tensors: &mut Tensors, prefix: &str, parameters: &[(String, Tensor)]) -> Result<()> {
     parameters
         .iter()
         .try_for_each(|(name, tensor)| push(tensors, format!("{prefix}.{name}"), tensor))

@@ -45,8 +45,9 @@ impl Learner {
             |batch| self.differentiate(batch, settings.positive_weight, counted.max(1));
         let parts = batches.par_iter().map(differentiate).collect::<Result<Vec<_>>>()?;
         let gradients = self.sum_gradients(batches, &parts)?;
+        let rate = settings.learning_rate * (1.0 - self.step as f64 / settings.steps as f64);
         self.step += 1;
-        self.adam.update(&self.maps.parameters(), &gradients, self.step, settings.learning_rate)?;
+        self.adam.update(&self.maps.parameters(), &gradients, self.step, rate)?;
         Ok(parts.iter().map(|part| part.loss).sum())
     }
 

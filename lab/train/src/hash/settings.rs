@@ -28,7 +28,7 @@ pub struct TrainingSettings {
     pub queries: usize,
     /// Consecutive tokens per step.
     pub tokens: usize,
-    /// Learning rate of Adam.
+    /// Learning rate of Adam in the first step. It falls linearly to 0 after the last step.
     pub learning_rate: f64,
     /// Number of positive keys of a query.
     pub top: usize,

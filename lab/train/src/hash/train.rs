@@ -2,15 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use candle_core::Tensor;
+use half::f16;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
+use safetensors::Dtype;
 use serde_json::Value;
 use vattention_core::Shape;
 use vattention_trace::{Tensors, TraceLayer};
 
 use super::adam::Adam;
 use super::batch::{Batch, below};
-use super::checkpoint::{identity, push_all};
+use super::checkpoint::identity;
 use super::learner::{Learner, Parameters};
 use super::model::Maps;
 use super::{Checkpoint, TrainingSettings};
@@ -170,19 +173,35 @@ impl TrainedMaps {
         Self { layers, scale }
     }
 
-    /// Returns the file that `hash-attention` reads.
+    /// Returns the file that `hash-attention` reads. Numbers are rounded to f16, which halves the
+    /// file and rarely changes a bit of a code.
     ///
     /// # Errors
-    /// Errors of the tensor library.
+    /// A number that is too large for f16, and errors of the tensor library.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let mut tensors = Tensors::default();
         for (number, parameters) in &self.layers {
-            push_all(&mut tensors, &format!("layers.{number}"), parameters)?;
+            for (name, tensor) in parameters {
+                let name = format!("layers.{number}.{name}");
+                let bytes = f16_bytes(&name, tensor)?;
+                tensors.push(name, Dtype::F16, tensor.dims(), &bytes);
+            }
         }
         let mut metadata = BTreeMap::from([("format".into(), "vattention-hash/1".into())]);
         metadata.extend(self.scale.map(|scale| ("scale".into(), scale.to_string())));
         Ok(tensors.into_bytes(metadata))
     }
+}
+
+fn f16_bytes(name: &str, tensor: &Tensor) -> Result<Vec<u8>> {
+    let numbers: Vec<f32> = tensor.flatten_all()?.to_vec1()?;
+    let rounded = numbers.iter().map(|&x| f16::from_f32(x));
+    let bytes: Vec<u8> = rounded.clone().flat_map(f16::to_le_bytes).collect();
+    if rounded.into_iter().all(f16::is_finite) {
+        return Ok(bytes);
+    }
+    let reason = format!("{name} became too large for f16; expected a smaller rate");
+    Err(Error::setting("learning_rate", reason))
 }
 
 #[cfg(test)]
