@@ -49,7 +49,10 @@ def draw_fact(draw: Draw) -> tuple[str, str]:
     person, city = f"{one(NAMES)} {one(SURNAMES)}", one(CITIES)
     year, digits = 1980 + draw.number(44), str(1000 + draw.number(10 ** (4 + draw.number(4))))
     facts = [
-        (f"What is the access code of the {thing}?", f"The access code of the {thing} is {digits}."),
+        (
+            f"What is the access code of the {thing}?",
+            f"The access code of the {thing} is {digits}.",
+        ),
         (f"What is the phone number of {person}?", f"The phone number of {person} is {digits}."),
         (
             f"What was the price of the room in {city} in {year}?",
