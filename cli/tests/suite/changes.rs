@@ -154,22 +154,23 @@ fn pipelines_whose_files_are_missing_are_left_out() {
 #[test]
 fn a_note_on_a_missing_layer_names_the_command_that_writes_the_file() {
     let world = world();
-    for name in ["hash", "hata"] {
-        let weights = root(&format!("weights/smollm2-{name}.safetensors"));
-        assert!(weights.is_file());
+    // HATA's matrices, one for each KV head of layers 9 and 23.
+    let weights = root("weights/smollm2-hata.safetensors");
+    assert!(weights.is_file());
+    for (name, codes) in [("by-group", "codes = \"group\"\n"), ("by-head", "")] {
         let text = format!(
-            "[[selectors]]\ntype = \"hash-attention\"\nsize = 16\nweights = \"{}\"\n",
+            "[[selectors]]\ntype = \"hash-attention\"\nsize = 16\n{codes}weights = \"{}\"\n",
             weights.display()
         );
         world.write(&format!("{name}.toml"), text);
     }
-    let output = world.run("compare hash.toml dense.toml --trace trace --queries 1");
+    let output = world.run("compare by-group.toml dense.toml --trace trace --queries 1");
     let said = expect_code(&output, 0);
     assert!(said.contains("there is no `layers.0.query.0.weight`"), "{said}");
     let advice = "; `vattention train-hash --trace TRACES -o FILE` makes a file from traces";
     assert!(said.contains(advice), "{said}");
     let shipped = root("data/smollm2.safetensors").display().to_string();
-    let compare = format!("compare hata.toml dense.toml --trace {shipped} --queries 1");
+    let compare = format!("compare by-head.toml dense.toml --trace {shipped} --queries 1");
     let said = expect_code(&world.run(&compare), 0);
     assert!(said.contains("`codes = \"group\"`") && !said.contains("train-"), "{said}");
 }

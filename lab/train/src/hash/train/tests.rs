@@ -60,7 +60,7 @@ impl Fixture {
 #[test]
 fn training_exceeds_random_hyperplanes() {
     let setup = Fixture::new();
-    let wide = TrainingSettings { hidden: Some(vec![32]), learning_rate: 3e-3, ..settings(300) };
+    let wide = TrainingSettings { hidden: Some(vec![32]), learning_rate: 6e-3, ..settings(300) };
     let (settings, mut losses) = (wide, Vec::new());
     let weights = setup.run(&settings, false, &mut losses).unwrap();
     let mean = |losses: &[f32]| losses.iter().sum::<f32>() / losses.len() as f32;
@@ -171,7 +171,8 @@ fn the_selector_computes_the_trained_networks() {
     let layer = learnable(1);
     let maps = Maps::random(4, &settings.widths(8), &mut ChaCha8Rng::from_seed([0; 32])).unwrap();
     for (name, var) in maps.parameters() {
-        var.set(&weights[&format!("layers.2.{name}")]).unwrap();
+        let stored = &weights[&format!("layers.2.{name}")];
+        var.set(&stored.to_dtype(DType::F32).unwrap()).unwrap();
     }
     let agreements = count_agreements(&maps, &layer);
     let shape = layer.shape();
