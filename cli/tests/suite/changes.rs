@@ -157,14 +157,12 @@ fn a_note_on_a_missing_layer_names_the_command_that_writes_the_file() {
     // HATA's matrices, one for each KV head of layers 9 and 23.
     let weights = root("weights/smollm2-hata.safetensors");
     assert!(weights.is_file());
-    for (name, codes) in [("by-group", "codes = \"group\"\n"), ("by-head", "")] {
-        let text = format!(
-            "[[selectors]]\ntype = \"hash-attention\"\nsize = 16\n{codes}weights = \"{}\"\n",
-            weights.display()
-        );
-        world.write(&format!("{name}.toml"), text);
-    }
-    let output = world.run("compare by-group.toml dense.toml --trace trace --queries 1");
+    let text = format!(
+        "[[selectors]]\ntype = \"hash-attention\"\nsize = 16\nweights = \"{}\"\n",
+        weights.display()
+    );
+    world.write("by-head.toml", text);
+    let output = world.run("compare by-head.toml dense.toml --trace trace --queries 1");
     let said = expect_code(&output, 0);
     assert!(said.contains("there is no `layers.0.query.0.weight`"), "{said}");
     let advice = "; `vattention train-hash --trace TRACES -o FILE` makes a file from traces";
