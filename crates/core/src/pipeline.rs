@@ -1,6 +1,5 @@
 //! Pipelines: their configuration, and their execution for one KV head.
 
-mod adjust;
 mod check;
 mod config;
 mod conflicts;

@@ -181,13 +181,12 @@ impl Knob {
 
     /// Finds a mass or a threshold among the selectors' settings, or sizes by layer.
     fn find_in_selectors(pipeline: &PipelineConfig) -> Option<Self> {
-        let fraction = Fraction::try_from(0.5).expect("a half is a fraction");
-        let knobs = [Self::Mass, Self::Threshold].into_iter();
-        let knobs = knobs.chain((!pipeline.layers.is_empty()).then_some(Self::Factor));
-        knobs.into_iter().find(|knob| match knob {
-            Self::Factor => scale_sizes(pipeline, 1.0).is_some(),
-            _ => knob.set(pipeline, fraction).is_some(),
-        })
+        let half = Fraction::try_from(0.5).expect("a half is a fraction");
+        let found = [Self::Mass, Self::Threshold]
+            .into_iter()
+            .find(|knob| knob.set(pipeline, half).is_some());
+        let has_factor = || !pipeline.layers.is_empty() && scale_sizes(pipeline, 1.0).is_some();
+        found.or_else(|| has_factor().then_some(Self::Factor))
     }
 
     /// Returns the pipeline with all selectors' settings of this kind replaced; `None` if it has

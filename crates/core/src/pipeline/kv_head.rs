@@ -1,5 +1,6 @@
 //! Pipeline of one KV head, which turns queries into the token lists that they read.
 
+mod adjust;
 mod sharing;
 
 use std::sync::Arc;
@@ -132,15 +133,6 @@ impl Pipeline {
     /// [dense](Self::is_dense).
     pub fn selectors(&self) -> impl Iterator<Item = &dyn Selector> {
         self.selectors.iter().map(|selector| &**selector)
-    }
-
-    pub(super) fn selectors_mut(&mut self) -> impl Iterator<Item = &mut Box<dyn Selector>> {
-        self.selectors.iter_mut()
-    }
-
-    /// Replaces the configuration, and returns the previous one.
-    pub(super) fn replace_config(&mut self, config: Arc<PipelineConfig>) -> Arc<PipelineConfig> {
-        std::mem::replace(&mut self.config, config)
     }
 
     /// Returns true if every token is read.

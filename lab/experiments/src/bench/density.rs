@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use vattention_core::{Fraction, PipelineConfig, Size, plugin::Tunable};
+use vattention_core::{Estimator, Fraction, PipelineConfig, SelectorConfig, Size, plugin::Tunable};
 
 use crate::{Error, Result};
 
@@ -54,20 +54,14 @@ pub fn with_sizes(pipeline: &PipelineConfig, density: Fraction) -> Result<Arc<Pi
 pub(crate) fn scale_sizes(pipeline: &PipelineConfig, factor: f64) -> Option<Arc<PipelineConfig>> {
     let (mut pipeline, mut found) = (pipeline.clone(), false);
     pipeline.change_parts(|part| {
-        let selectors = part.selectors.iter_mut().filter_map(|selector| selector.tunable());
-        let mut sizes: Vec<&mut Size> = selectors.flat_map(sizes_of).collect();
-        let goal = part.estimator.as_mut().and_then(|estimator| estimator.tunable());
-        sizes.extend(goal.and_then(|goal| goal.size));
-        found |= !sizes.is_empty();
-        for size in sizes {
+        let of_selectors = sizes_of_selectors(&mut part.selectors).into_iter();
+        let sizes = of_selectors.flat_map(|(_, sizes)| sizes);
+        for size in sizes.chain(sample_size(&mut part.estimator)) {
             *size = size.scaled(factor);
+            found = true;
         }
     });
     found.then(|| Arc::new(pipeline))
-}
-
-fn sizes_of(setting: Tunable<'_>) -> Vec<&mut Size> {
-    if let Tunable::Sizes(sizes) = setting { sizes } else { Vec::new() }
 }
 
 /// Creates the error for a pipeline that cannot be set to a density.
@@ -97,22 +91,34 @@ fn set_sizes(
 
 /// Returns the sizes to set, by part: the sizes of a selector, the size of the estimator, or both.
 fn parts(pipeline: &mut PipelineConfig) -> std::result::Result<Vec<Vec<&mut Size>>, String> {
-    let (mut parts, mut places) = (Vec::new(), Vec::new());
-    for (i, selector) in pipeline.selectors.iter_mut().enumerate() {
-        if let Some(Tunable::Sizes(sizes)) = selector.tunable() {
-            parts.push(sizes);
-            places.push(i.to_string());
-        }
-    }
-    if places.len() > 1 {
-        let places = places.join(" and ");
+    let of_selectors = sizes_of_selectors(&mut pipeline.selectors);
+    if of_selectors.len() > 1 {
+        let places: Vec<String> = of_selectors.iter().map(|(place, _)| place.to_string()).collect();
         return Err(format!(
-            "selectors {places} have a size; expected one besides sink and window"
+            "selectors {} have a size; expected one besides sink and window",
+            places.join(" and ")
         ));
     }
-    let goal = pipeline.estimator.as_mut().and_then(|estimator| estimator.tunable());
-    parts.extend(goal.and_then(|goal| goal.size).map(|size| vec![size]));
+    let mut parts: Vec<_> = of_selectors.into_iter().map(|(_, sizes)| sizes).collect();
+    parts.extend(sample_size(&mut pipeline.estimator).map(|size| vec![size]));
     Ok(parts)
+}
+
+/// Returns the sizes of each selector that has some, with its place in the list.
+fn sizes_of_selectors(selectors: &mut [Box<dyn SelectorConfig>]) -> Vec<(usize, Vec<&mut Size>)> {
+    let with_sizes = selectors.iter_mut().enumerate().filter_map(|(place, selector)| {
+        if let Some(Tunable::Sizes(sizes)) = selector.tunable() {
+            Some((place, sizes))
+        } else {
+            None
+        }
+    });
+    with_sizes.collect()
+}
+
+/// Returns the size of the samples, if it is fixed.
+fn sample_size(estimator: &mut Option<Box<dyn Estimator>>) -> Option<&mut Size> {
+    estimator.as_mut()?.tunable()?.size
 }
 
 /// Returns the pipeline with another window size, if it has no selectors but sink and window.
@@ -135,7 +141,7 @@ fn with_window(pipeline: &PipelineConfig, density: Fraction) -> Option<Arc<Pipel
 
 #[cfg(test)]
 mod tests {
-    use vattention_core::{Estimator, SelectorConfig, pipeline::LayerSettings, step::Score};
+    use vattention_core::{pipeline::LayerSettings, step::Score};
     use vattention_estimators::Ratio;
     use vattention_selectors::{H2o, MassScope, OracleTopK, OracleTopP, Sink, Window};
 

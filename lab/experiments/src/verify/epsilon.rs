@@ -1,6 +1,5 @@
 //! Pipelines with another promise.
 
-use std::iter;
 use std::sync::Arc;
 
 use vattention_core::{Fraction, PipelineConfig, plugin::TunableGoal};
@@ -26,13 +25,11 @@ fn with_goal(
     pipeline: &PipelineConfig,
     set: impl Fn(TunableGoal<'_>) -> Option<()>,
 ) -> Option<Arc<PipelineConfig>> {
-    let mut other = pipeline.clone();
-    let layers = other.layers.iter_mut().map(|layer| &mut layer.pipeline);
-    let of_layers = layers.map(|pipeline| &mut Arc::make_mut(pipeline).estimator);
-    let mut estimators = iter::once(&mut other.estimator).chain(of_layers).flatten().peekable();
-    estimators.peek()?;
-    for estimator in estimators {
-        set(estimator.tunable()?)?;
-    }
-    Some(Arc::new(other))
+    let (mut other, mut results) = (pipeline.clone(), Vec::new());
+    other.change_parts(|part| {
+        let estimator = part.estimator.as_mut();
+        results.extend(estimator.map(|estimator| estimator.tunable().and_then(&set)));
+    });
+    let succeeded = !results.is_empty() && results.iter().all(Option::is_some);
+    succeeded.then(|| Arc::new(other))
 }

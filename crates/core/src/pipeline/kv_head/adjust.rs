@@ -4,10 +4,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::{
-    pipeline::{Pipeline, PipelineConfig},
-    plugin::SelectorConfig,
-};
+use super::Pipeline;
+use crate::{pipeline::PipelineConfig, plugin::SelectorConfig};
 
 impl PipelineConfig {
     /// Returns true if the configurations of a layer are equal but for their names, the tunable
@@ -50,16 +48,15 @@ impl Pipeline {
     /// more.
     #[must_use]
     pub fn adjust(&mut self, config: &Arc<PipelineConfig>) -> bool {
-        let site = *self.site();
-        let config = config.layer_config(site.layer);
-        if config.is_dense_at(site.layer) != self.is_dense()
-            || !self.config().differs_only_in_tunables(config)
+        let config = config.layer_config(self.site.layer);
+        if config.is_dense_at(self.site.layer) != self.dense
+            || !self.config.differs_only_in_tunables(config)
         {
             return false;
         }
-        let old = self.replace_config(config.clone());
+        let old = std::mem::replace(&mut self.config, config.clone());
         let changes = old.selectors.iter().zip(&config.selectors);
-        self.selectors_mut().zip(changes).all(|(selector, (old, new))| {
+        self.selectors.iter_mut().zip(changes).all(|(selector, (old, new))| {
             is_same::<dyn SelectorConfig>(&**old, &**new)
                 || selector
                     .adjustable()
