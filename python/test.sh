@@ -58,9 +58,14 @@ if ! small=$(environment "$newest" python/requirements/small.txt); then
   echo "the tests of the Python package are skipped: numpy, pytest and maturin cannot be installed"
   exit 0
 fi
+# The other packages are installed while the wheel is built.
+for requirements in large ray; do
+  environment "$oldest" python/requirements/$requirements.txt > "$work/$requirements.log" 2>&1 &
+done
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target}
 step "$small/bin/maturin" build --release --locked --quiet --manifest-path python/Cargo.toml --interpreter "$newest" --out "$work/wheels"
 step check "$small" -m pytest -q "$root/python/tests"
+wait
 
 if large=$(environment "$oldest" python/requirements/large.txt); then
   export VATTENTION_REQUIRE_TRANSFORMERS=1

@@ -60,7 +60,7 @@ fn with_fewest_selectors(
 }
 
 /// All pairs of an epsilon and a delta.
-fn pairs(epsilons: [f64; 2], deltas: [f64; 3]) -> Vec<Goal> {
+fn pairs(epsilons: [f64; 2], deltas: [f64; 2]) -> Vec<Goal> {
     epsilons.into_iter().flat_map(|epsilon| deltas.map(|delta| Epsilon(epsilon, delta))).collect()
 }
 
@@ -73,7 +73,7 @@ fn check_after_exact_top_k(estimator: &str, epsilons: [f64; 2], mistakes_found: 
         PromiseHead::Needle,
     ];
     for share in ["group", "head"] {
-        let goals = pairs(epsilons, [0.05, 0.1, 0.2]);
+        let goals = pairs(epsilons, [0.05, 0.2]);
         let case =
             PromiseCase { share, ..PromiseCase::new(&heads, &[TOP], UNIFORM, estimator, &goals) };
         let cells = case.check();
@@ -85,12 +85,12 @@ fn check_after_exact_top_k(estimator: &str, epsilons: [f64; 2], mistakes_found: 
 
 #[test]
 fn ratio_keeps_its_promise_of_the_output() {
-    check_after_exact_top_k(RATIO, [0.02, 0.05], 15);
+    check_after_exact_top_k(RATIO, [0.02, 0.05], 10);
 }
 
 #[test]
 fn clt_keeps_its_promise_of_the_denominator() {
-    check_after_exact_top_k("'clt', target = 'denominator'", [0.02, 0.05], 6);
+    check_after_exact_top_k("'clt', target = 'denominator'", [0.02, 0.05], 4);
 }
 
 #[test]
@@ -387,7 +387,7 @@ fn no_promise_is_made_where_a_limit_does_not_suffice() {
 /// are relative to the estimate are too narrow.
 #[test]
 fn bars_hold_where_values_cancel() {
-    let goals = [0.02, 0.1, 0.3].map(|delta| Size(200, delta));
+    let goals = [0.02, 0.3].map(|delta| Size(200, delta));
     for sampler in SAMPLERS {
         for estimator in [RATIO, "'clt', target = 'numerator'", "'clt', target = 'sdpa'"] {
             with_fewest_selectors(&CANCELLING, sampler, estimator, &goals).check();
@@ -409,7 +409,7 @@ fn bars_hold_where_values_cancel() {
 #[test]
 fn promises_are_kept_where_values_cancel() {
     let heads = [PromiseHead::Balanced, PromiseHead::Signs(0.1), PromiseHead::Signs(0.2)];
-    let goals = [(0.3, 0.02), (0.9, 0.02), (0.9, 0.1), (0.9, 0.3)];
+    let goals = [(0.3, 0.02), (0.9, 0.02), (0.9, 0.3)];
     for sampler in SAMPLERS {
         let goals = goals.map(|(epsilon, delta)| Epsilon(epsilon, delta));
         let cells = with_fewest_selectors(&heads, sampler, RATIO, &goals).check();
@@ -541,42 +541,34 @@ fn selectors(sampler: &str) -> &'static [&'static str] {
     }
 }
 
-/// Attacks a pipeline with a token list for each query head, and with one for all of them.
-fn attack(heads: &[PromiseHead], sampler: &'static str, estimator: &str, shares: &[&'static str]) {
-    for &share in shares {
-        let goals = [Epsilon(0.1, 0.1)];
-        PromiseCase {
-            share,
-            ..PromiseCase::new(heads, selectors(sampler), sampler, estimator, &goals)
-        }
-        .check();
-    }
+/// Attacks a pipeline whose query heads of a group have one token list each (`share` is "head") or
+/// one for all.
+fn attack(heads: &[PromiseHead], sampler: &'static str, estimator: &str, share: &'static str) {
+    let goals = [Epsilon(0.1, 0.1)];
+    let case = PromiseCase::new(heads, selectors(sampler), sampler, estimator, &goals);
+    PromiseCase { share, ..case }.check();
 }
 
-/// Attacks a pipeline with populations of all shapes. Many query heads are tested with a shared
-/// token list only, because separate lists behave like those of one query head and take long.
+/// Attacks a pipeline with populations of all shapes. Several query heads are tested with a shared
+/// token list only; the whole sweep has separate lists, too.
 fn attack_in_all_shapes(sampler: &'static str) {
-    attack(&default_populations(), sampler, RATIO, &["head"]);
-    attack(
-        &[populations_of_shape(32, 4), populations_of_shape(128, 2)].concat(),
-        sampler,
-        RATIO,
-        &["head", "group"],
-    );
-    attack(&populations_of_shape(256, 16), sampler, RATIO, &["group"]);
+    attack(&default_populations(), sampler, RATIO, "head");
+    let shapes = [(32, 4), (128, 2), (256, 16)];
+    let groups = shapes.map(|(head_dim, group)| populations_of_shape(head_dim, group));
+    attack(&groups.concat(), sampler, RATIO, "group");
 }
 
 #[test]
 fn codes_of_2_bits_withstand_attacks() {
     attack_in_all_shapes(CODES);
-    attack(&default_populations(), CODES, STRICT, &["head"]);
+    attack(&one_population_of_each_kind(), CODES, STRICT, "head");
 }
 
 #[test]
 fn keys_in_8_bits_withstand_attacks() {
     attack_in_all_shapes(KEYS);
-    attack(&one_population_of_each_kind(), KEYS, STRICT, &["head"]);
-    attack(&one_population_of_each_kind(), KEYS, RIGOROUS, &["head"]);
+    attack(&one_population_of_each_kind(), KEYS, STRICT, "head");
+    attack(&one_population_of_each_kind(), KEYS, RIGOROUS, "head");
 }
 
 #[test]
@@ -586,15 +578,15 @@ fn scores_of_a_selector_withstand_attacks() {
 
 #[test]
 fn strata_withstand_attacks() {
-    attack(&default_populations(), STRATIFIED, RATIO, &["head"]);
-    attack(&one_population_of_each_kind(), STRATIFIED, STRICT, &["head"]);
+    attack(&default_populations(), STRATIFIED, RATIO, "head");
+    attack(&one_population_of_each_kind(), STRATIFIED, STRICT, "head");
 }
 
 #[test]
 fn uniform_draws_withstand_attacks() {
-    attack(&default_populations(), UNIFORM, RATIO, &["head"]);
-    attack(&one_population_of_each_kind(), UNIFORM, STRICT, &["head"]);
-    attack(&one_population_of_each_kind(), UNIFORM, RIGOROUS, &["head"]);
+    attack(&default_populations(), UNIFORM, RATIO, "head");
+    attack(&one_population_of_each_kind(), UNIFORM, STRICT, "head");
+    attack(&one_population_of_each_kind(), UNIFORM, RIGOROUS, "head");
 }
 
 /// Error bars of a budget hold where an estimate of the output's norm is mostly noise.
@@ -624,7 +616,7 @@ fn every_sampler_withstands_the_whole_sweep() {
         (STRATIFIED, RATIO),
         (UNIFORM, RATIO),
     ] {
-        attack(&with_groups(1..=7), sampler, estimator, &["head"]);
-        attack(&with_groups(2..=16), sampler, estimator, &["group"]);
+        attack(&with_groups(1..=7), sampler, estimator, "head");
+        attack(&with_groups(2..=16), sampler, estimator, "group");
     }
 }

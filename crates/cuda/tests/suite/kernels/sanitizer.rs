@@ -7,6 +7,7 @@ use vattention_testkit::or_skip;
 use super::check_kernels;
 
 #[test]
+#[ignore = "it takes minutes; `just sanitize` runs it"]
 fn every_access_is_within_bounds() {
     let Some(output) = or_skip(run_sanitized("kernels::sanitizer::all_kernels"), REQUIRE_EMULATOR)
     else {
