@@ -82,7 +82,7 @@ tidy:
 
 # Run all kernels of the cuda backend under an address sanitizer, in emulation. It takes minutes.
 sanitize:
-    cargo test --release -p vattention-cuda --test suite kernels::sanitizer::every_access -- --ignored
+    VATTENTION_REQUIRE_EMULATOR=1 cargo test --release -p vattention-cuda --test suite kernels::sanitizer::every_access -- --ignored
 
 # Make target/gpu, a folder to copy to a machine that has a GPU and no Rust; run ./gpu.sh there.
 gpu:

@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 root=$PWD
 cache=${VATTENTION_PYTHON_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/vattention/python}
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$work"' EXIT
 export PYTHONDONTWRITEBYTECODE=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 
 step() { printf '\n== %s\n' "$*"; "$@"; }
@@ -60,7 +60,7 @@ if ! small=$(environment "$newest" python/requirements/small.txt); then
 fi
 # The other packages are installed while the wheel is built.
 for requirements in large ray; do
-  environment "$oldest" python/requirements/$requirements.txt > "$work/$requirements.log" 2>&1 &
+  environment "$oldest" python/requirements/$requirements.txt > /dev/null 2>&1 &
 done
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target}
 step "$small/bin/maturin" build --release --locked --quiet --manifest-path python/Cargo.toml --interpreter "$newest" --out "$work/wheels"
