@@ -72,8 +72,8 @@ golden:
 
 # Make the release files: packages of the crates in target/package, a wheel in target/wheels.
 package:
-    cargo package --workspace --no-verify --locked
-    CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/target}" python3 -m pip wheel --no-deps ./python --wheel-dir target/wheels
+    cargo package --workspace --exclude custom-plugins --exclude vattention-python --no-verify --locked
+    python3 -m pip wheel --no-deps ./python --wheel-dir target/wheels
 
 # Format the code, and run clippy.
 tidy:
