@@ -2,7 +2,10 @@
 
 use super::rows::{BLOCK_ROWS, RowBlock, RowWindow};
 use super::value::norm_block;
-use super::{BLOCK_LINES, LANES, LEAST, Pass, SimdLine, flat, record_logits, score_tile};
+use super::{
+    BLOCK_LINES, LANES, LEAST, Pass, SimdLine, TileKernel, flat, record_logits, run_on_tiles,
+    score_tile,
+};
 use crate::cpu::simd::{CHUNK, Level, Simd, SimdElement, SimdKernel};
 
 /// Output of [`gather`].
@@ -59,25 +62,16 @@ impl<E: SimdElement, const H: usize> SimdKernel for GatherKernel<'_, '_, E, H> {
         window.prefetch_first::<S>();
         for first in (0..tokens.len()).step_by(rows.block_rows::<S, H>()) {
             let block = window.block::<S>(first, rows.block_rows::<S, H>());
-            for tile in 0..query_heads.div_ceil(H) {
-                // The first tile prefetches keys for all tiles.
-                match (H, *query_heads == tile * H + 3, tile) {
-                    (4, true, 0) => self.score::<S, 3, true>(&block, tile),
-                    (4, true, _) => self.score::<S, 3, false>(&block, tile),
-                    (_, _, 0) => self.score::<S, H, true>(&block, tile),
-                    _ => self.score::<S, H, false>(&block, tile),
-                }
-            }
+            run_on_tiles::<S, E, _, H>(&mut self, *query_heads, &block);
             self.copy_values::<S>(&block);
         }
     }
 }
 
-impl<E: SimdElement, const H: usize> GatherKernel<'_, '_, E, H> {
-    /// Computes the logits of a block for a tile with `N` query heads. With `AHEAD`, keys of later
-    /// rows are prefetched.
+impl<E: SimdElement, const H: usize> TileKernel<E> for GatherKernel<'_, '_, E, H> {
+    /// Computes the logits of a block for a tile.
     #[inline(always)]
-    unsafe fn score<S: Simd, const N: usize, const AHEAD: bool>(
+    unsafe fn run<S: Simd, const N: usize, const AHEAD: bool>(
         &mut self,
         block: &RowBlock<'_, '_, E>,
         tile: usize,
@@ -86,7 +80,9 @@ impl<E: SimdElement, const H: usize> GatherKernel<'_, '_, E, H> {
         let used = score_tile::<E, S, H, N, AHEAD>(self.pass, block, tile, &mut scores);
         record_logits::<E, H>(block, tile, used, self.out.logits);
     }
+}
 
+impl<E: SimdElement, const H: usize> GatherKernel<'_, '_, E, H> {
     #[inline(always)]
     unsafe fn copy_values<S: Simd>(&mut self, block: &RowBlock<'_, '_, E>) {
         let stride = block.rows().value_chunks() * CHUNK;

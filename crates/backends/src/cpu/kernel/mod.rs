@@ -221,27 +221,19 @@ impl<E: SimdElement, const H: usize> SimdKernel for AttendKernel<'_, '_, E, H> {
 impl<E: SimdElement, const H: usize> AttendKernel<'_, '_, E, H> {
     #[inline(always)]
     unsafe fn add_block<S: Simd>(&mut self, block: &RowBlock<'_, '_, E>) {
-        for tile in 0..self.sums.len() {
-            let three = self.pass.query_heads == tile * H + 3;
-            // The first tile prefetches rows for all tiles.
-            match (H, three, tile) {
-                (4, true, 0) => self.add_to_tile::<S, 3, true>(block, tile),
-                (4, true, _) => self.add_to_tile::<S, 3, false>(block, tile),
-                (_, _, 0) => self.add_to_tile::<S, H, true>(block, tile),
-                _ => self.add_to_tile::<S, H, false>(block, tile),
-            }
-        }
+        run_on_tiles::<S, E, _, H>(self, self.pass.query_heads, block);
         if let Some(per_row) = &mut self.per_row {
             let mut norms = [0.0; BLOCK_ROWS];
             norm_block::<S, E>(block, &mut norms);
             per_row.norms[block.first..][..block.len].copy_from_slice(&norms[..block.len]);
         }
     }
+}
 
-    /// Adds a block to the sums of a tile with `N` query heads. With `AHEAD`, later rows are
-    /// prefetched.
+impl<E: SimdElement, const H: usize> TileKernel<E> for AttendKernel<'_, '_, E, H> {
+    /// Adds a block to the sums of a tile.
     #[inline(always)]
-    unsafe fn add_to_tile<S: Simd, const N: usize, const AHEAD: bool>(
+    unsafe fn run<S: Simd, const N: usize, const AHEAD: bool>(
         &mut self,
         block: &RowBlock<'_, '_, E>,
         tile: usize,
@@ -258,6 +250,43 @@ impl<E: SimdElement, const H: usize> AttendKernel<'_, '_, E, H> {
         }
         weigh_block::<S, H>(used, sums);
         BlockValues::<E, N, AHEAD> { block }.add::<S, H>(used, sums);
+    }
+}
+
+/// Computation on one tile of a block, compiled for the number `N` of its query heads. With
+/// `AHEAD`, it prefetches later rows.
+trait TileKernel<E> {
+    unsafe fn run<S: Simd, const N: usize, const AHEAD: bool>(
+        &mut self,
+        block: &RowBlock<'_, '_, E>,
+        tile: usize,
+    );
+}
+
+/// Runs a kernel on the tiles of `H` query heads each, of which the last may have three of four.
+/// The first tile prefetches rows for all tiles.
+#[inline(always)]
+unsafe fn run_on_tiles<S: Simd, E, K: TileKernel<E>, const H: usize>(
+    kernel: &mut K,
+    query_heads: usize,
+    block: &RowBlock<'_, '_, E>,
+) {
+    for tile in 0..query_heads.div_ceil(H) {
+        let three = query_heads == tile * H + 3;
+        // Each branch is a copy of the kernel: only groups of four or more heads need several.
+        if const { H < 4 } {
+            kernel.run::<S, H, true>(block, tile);
+        } else if tile > 0 && S::PREFETCHES {
+            if three {
+                kernel.run::<S, 3, false>(block, tile);
+            } else {
+                kernel.run::<S, H, false>(block, tile);
+            }
+        } else if three {
+            kernel.run::<S, 3, true>(block, tile);
+        } else {
+            kernel.run::<S, H, true>(block, tile);
+        }
     }
 }
 

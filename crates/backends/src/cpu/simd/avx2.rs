@@ -22,6 +22,7 @@ impl Simd for Avx2 {
     type I = IntHalves;
     type R = __m256i;
     const WIDE: bool = false;
+    const PREFETCHES: bool = true;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> Halves {

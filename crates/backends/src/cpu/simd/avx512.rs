@@ -16,6 +16,7 @@ impl Simd for Avx512 {
     type I = __m512i;
     type R = __m512i;
     const WIDE: bool = true;
+    const PREFETCHES: bool = true;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> __m512 {

@@ -46,6 +46,8 @@ pub(crate) trait Simd: Copy {
 
     /// True if registers suffice for sixteen sums; otherwise they suffice for four.
     const WIDE: bool;
+    /// True if the prefetch functions do anything.
+    const PREFETCHES: bool;
 
     unsafe fn splat(x: f32) -> Self::F;
     unsafe fn load(from: *const f32) -> Self::F;

@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 
-use super::{EXP2, EXP2_LEAST, LANES, Simd};
+use super::{CHUNK, EXP2, EXP2_LEAST, LANES, Simd};
 
 /// Plain Rust.
 #[derive(Clone, Copy)]
@@ -15,6 +15,7 @@ impl Simd for Scalar {
     type I = [i32; LANES];
     type R = [i32; LANES];
     const WIDE: bool = false;
+    const PREFETCHES: bool = false;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> Lanes {
@@ -82,8 +83,7 @@ impl Simd for Scalar {
     }
     #[inline(always)]
     unsafe fn widen_f16(from: *const f16) -> (Lanes, Lanes) {
-        let element = |i: usize| (*from.add(i)).to_f32();
-        (std::array::from_fn(element), std::array::from_fn(|i| element(LANES + i)))
+        convert_f16(&*from.cast())
     }
     #[inline(always)]
     unsafe fn widen_bf16(from: *const bf16) -> (Lanes, Lanes) {
@@ -136,6 +136,14 @@ impl Simd for Scalar {
     unsafe fn prefetch_near(_: *const u8) {}
     #[inline(always)]
     unsafe fn prefetch_far(_: *const u8) {}
+}
+
+/// Converts half-precision numbers. It is not inlined: machines without an instruction for it need
+/// a hundred instructions a number, and the kernels have hundreds of calls.
+#[inline(never)]
+fn convert_f16(numbers: &[f16; CHUNK]) -> (Lanes, Lanes) {
+    let element = |i: usize| numbers[i].to_f32();
+    (std::array::from_fn(element), std::array::from_fn(|i| element(LANES + i)))
 }
 
 /// Pair of 16-bit integers; the first is in the low half.
