@@ -2,7 +2,8 @@
 # Tests the Python package as users install it: a wheel in an empty environment, away from the
 # sources. The tests run once with the newest installed Python and numpy alone, and once with Python
 # 3.11, torch and transformers; then types and examples are checked. The tests of `vattention.ray`
-# start a cluster of two nodes on this machine.
+# start a cluster of two nodes on this machine. With the argument `packages`, it only installs
+# the packages that the tests need.
 # Packages (5 GB) are stored for later runs in $VATTENTION_PYTHON_CACHE, by default a folder in the
 # user's cache. Tests whose packages cannot be installed are skipped with a message.
 set -euo pipefail
@@ -14,7 +15,12 @@ work=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$work"' EXIT
 export PYTHONDONTWRITEBYTECODE=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 
-step() { printf '\n== %s\n' "$*"; "$@"; }
+step() {
+  local start=$SECONDS
+  printf "\n== %s\n" "$*"
+  "$@"
+  echo "-- $((SECONDS - start)) s"
+}
 
 # Prints the path of the first of these Pythons that runs.
 first() {
@@ -59,13 +65,27 @@ if ! small=$(environment "$newest" python/requirements/small.txt); then
   exit 0
 fi
 # The other packages are installed while the wheel is built.
-for requirements in large ray; do
-  environment "$oldest" python/requirements/$requirements.txt > /dev/null 2>&1 &
-done
-export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target}
+install_packages() {
+  for requirements in large ray; do
+    environment "$oldest" python/requirements/$requirements.txt > /dev/null || true
+  done
+}
+if [ "${1-}" = packages ]; then install_packages; exit; fi
+install_packages > /dev/null 2>&1 &
 step "$small/bin/maturin" build --release --locked --quiet --manifest-path python/Cargo.toml --interpreter "$newest" --out "$work/wheels"
-step check "$small" -m pytest -q "$root/python/tests"
 wait
+
+# Most tests use one core, so two series of them run at once.
+test_small_and_ray() {
+  step check "$small" -m pytest -q "$root/python/tests"
+  if clusters=$(environment "$oldest" python/requirements/ray.txt); then
+    VATTENTION_REQUIRE_RAY=1 limit=3600 step check "$clusters" -m pytest -q "$root/python/tests/test_ray.py"
+  else
+    echo "the tests with Ray are skipped: Ray cannot be installed"
+  fi
+}
+test_small_and_ray > "$work/small_and_ray.log" 2>&1 &
+series=$!
 
 if large=$(environment "$oldest" python/requirements/large.txt); then
   export VATTENTION_REQUIRE_TRANSFORMERS=1
@@ -82,8 +102,7 @@ else
   echo "the tests with transformers, the types and the examples are skipped: torch and transformers cannot be installed"
 fi
 
-if clusters=$(environment "$oldest" python/requirements/ray.txt); then
-  VATTENTION_REQUIRE_RAY=1 limit=3600 step check "$clusters" -m pytest -q "$root/python/tests/test_ray.py"
-else
-  echo "the tests with Ray are skipped: Ray cannot be installed"
-fi
+status=0
+wait "$series" || status=$?
+cat "$work/small_and_ray.log"
+exit "$status"

@@ -120,7 +120,7 @@ impl Network {
 
 impl Affine {
     fn forward(&self, x: &[f32]) -> Vec<f32> {
-        debug_assert_eq!(x.len() * self.bias.len(), self.weight.len());
+        assert_eq!(x.len() * self.bias.len(), self.weight.len());
         let mut out = vec![0.0; self.bias.len()];
         add_product(x, &self.weight, &mut out);
         out.iter_mut().zip(&self.bias).for_each(|(out, bias)| *out += bias);

@@ -52,7 +52,7 @@ impl BlockRunner {
         let Self { strategy, normed, rows, attended, scratch } = self;
         let LayerPrompt { keys, values, queries: observed, read_pairs, window } = prompt;
         let form = layer.form();
-        debug_assert_eq!(form.window, *window);
+        assert_eq!(form.window, *window);
         let (first, count) = (start + offset, x.len() / layer.hidden_size());
         let query_heads = observed.dim().0;
         normed.resize(x.len(), 0.0);
