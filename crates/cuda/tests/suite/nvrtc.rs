@@ -100,7 +100,7 @@ fn every_program_compiles_for_every_architecture() {
     let others = others.map(|program| (program, budget(1), 0));
     // There is one block for each list alone, fewer than a device holds with 128 registers. On
     // sm_120 the assembler spills two words.
-    let budget_check = [(BudgetCheck::<Driver>::program(), 128, 8)];
+    let check = [(BudgetCheck::<Driver>::program(), 128, 8)];
     let moments = storages.map(|storage| [64, 96, 128, 256].map(|dim| (storage, dim)));
     let moments = moments.as_flattened().iter().map(|&(storage, dim)| {
         let layout = RowLayout::new(storage, dim, dim, 8).unwrap();
@@ -120,11 +120,11 @@ fn every_program_compiles_for_every_architecture() {
         .chain(pages)
         .chain(logits)
         .chain(others)
-        .chain(budget_check)
+        .chain(check)
         .chain(moments)
         .chain(encode)
         .collect();
-    let check = |architecture: &str| {
+    for architecture in ARCHITECTURES {
         for (program, budget, spilled) in &programs {
             let compiled = compiler.compile(program, architecture).unwrap();
             assert!(compiled.cubin.starts_with(b"\x7fELF"));
@@ -134,13 +134,7 @@ fn every_program_compiles_for_every_architecture() {
             assert!(usage.registers <= *budget, "{context}");
             assert!(usage.stack.max(usage.spilled) <= *spilled, "{context}");
         }
-    };
-    // One thread for each, because the compiler uses one core.
-    std::thread::scope(|scope| {
-        for architecture in ARCHITECTURES {
-            scope.spawn(move || check(architecture));
-        }
-    });
+    }
 }
 
 /// Errors of the compiler name the line.
