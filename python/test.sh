@@ -64,13 +64,13 @@ if ! small=$(environment "$newest" python/requirements/small.txt); then
   echo "the tests of the Python package are skipped: numpy, pytest and maturin cannot be installed"
   exit 0
 fi
-# The other packages are installed while the wheel is built.
 install_packages() {
   for requirements in large ray; do
     environment "$oldest" python/requirements/$requirements.txt > /dev/null || true
   done
 }
 if [ "${1-}" = packages ]; then install_packages; exit; fi
+# The packages are installed while the wheel is built.
 install_packages > /dev/null 2>&1 &
 step "$small/bin/maturin" build --release --locked --quiet --manifest-path python/Cargo.toml --interpreter "$newest" --out "$work/wheels"
 wait

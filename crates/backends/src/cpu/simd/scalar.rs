@@ -138,8 +138,8 @@ impl Simd for Scalar {
     unsafe fn prefetch_far(_: *const u8) {}
 }
 
-/// Converts half-precision numbers. It is not inlined: machines without an instruction for it need
-/// a hundred instructions a number, and the kernels have hundreds of calls.
+/// Converts half-precision numbers. It is not inlined, because its code is long without an
+/// instruction for it, and the kernels have many calls.
 #[inline(never)]
 fn convert_f16(numbers: &[f16; CHUNK]) -> (Lanes, Lanes) {
     let element = |i: usize| numbers[i].to_f32();
