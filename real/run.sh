@@ -9,13 +9,12 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 model=models/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
-learnt=models/smollm2
 out=real/results
 pipelines=real/pipelines
 haystack=texts/kjv-haystack.txt
 # Tasks in which the dense model has a score of at least 20 %, according to ruler-all.
 tasks=niah_single_1,niah_single_2,niah_single_3,niah_multikey_1,niah_multivalue,niah_multiquery
-parts="get gguf prefill learn traces verify verify-indexes mixed ruler-all ruler ruler-densities ruler-2048 ruler-8191 ruler-magic-pig ruler-prefill ruler-epsilon baselines steps long speed studies benchmarks tune"
+parts="get gguf prefill learn traces verify verify-indexes mixed ruler-all ruler ruler-densities ruler-2048 ruler-8191 ruler-magic-pig ruler-prefill ruler-epsilon baselines steps long speed studies benchmarks"
 
 vattention=target/release/vattention
 
@@ -49,46 +48,37 @@ part_prefill() {
     whole prefill .venv-prefill/bin/python tools/bench_prefill.py --model $model --text $haystack --json target/real/prefill.json
 }
 
-# Learns hash maps of all layers from texts of several kinds; channels, bases and matrices of HATA
-# from two of them. None of these texts is evaluated. weights/ has the hash maps, the gates, and the
-# other files for two layers; delete them to learn them again.
+# Learns hash maps from texts of several kinds; channels, bases, matrices of HATA and gates from two
+# of them. None of these texts is evaluated. All are for every layer, and stored in weights/; delete
+# them to learn them again.
 part_learn() {
-    local texts="kjv-train vim-manual" all=() shipped=() text
-    for text in $texts; do
+    local all=() text
+    for text in kjv-train vim-manual; do
         all+=(target/real/$text.safetensors)
-        shipped+=(target/real/$text-shipped.safetensors)
         capture $text "" 8192 --queries 2048 --prompt-queries 512
-        capture $text -shipped 8192 --queries 2048 --prompt-queries 512 --layers 9,23
         capture $text -heads 8192 --queries 256
     done
     capture kjv-heldout "" 8192 --queries 64
-    calibrate $learnt/ "${all[@]}"
-    calibrate weights/smollm2- "${shipped[@]}"
-    train hata recall-all-layers-hata $learnt/hata.safetensors target/real/kjv-heldout.safetensors "${all[@]}"
-    train hata recall-shipped-hata weights/smollm2-hata.safetensors data/smollm2.safetensors "${shipped[@]}"
+    missing weights/smollm2-channels.json &&
+        $vattention calibrate double-sparsity --trace "${all[@]}" -o weights/smollm2-channels.json
+    missing weights/smollm2-basis.safetensors &&
+        $vattention calibrate loki --trace "${all[@]}" -o weights/smollm2-basis.safetensors
+    train hata recall-all-layers-hata "${all[@]}"
     missing weights/smollm2-gates.tsv &&
         $vattention calibrate duo-attention --trace target/real/{kjv-train,vim-manual}-heads.safetensors -o weights/smollm2-gates.tsv
     for text in code-train tables-train facts-train; do
         all+=(target/real/$text.safetensors)
         capture $text "" 8192 --queries 2048 --prompt-queries 512
     done
-    train hash recall-all-layers weights/smollm2-hash.safetensors target/real/kjv-heldout.safetensors "${all[@]}"
+    train hash recall-all-layers "${all[@]}"
 }
 
-calibrate() { # prefix of the files, traces
-    local to=$1
-    shift
-    missing ${to}channels.json && $vattention calibrate double-sparsity --trace "$@" -o ${to}channels.json
-    missing ${to}basis.safetensors || return 0
-    $vattention calibrate loki --trace "$@" -o ${to}basis.safetensors
-}
-
-train() { # kind, name of the output, file of the maps, held-out trace, traces
-    local kind=$1 name=$2 maps=$3 held_out=$4 resume=
-    shift 4
+train() { # kind, name of the output, traces
+    local kind=$1 name=$2 maps=weights/smollm2-$1.safetensors resume=
+    shift 2
     missing $maps || return 0
     missing $maps.checkpoint || resume=--resume
-    whole $name $vattention train-$kind --trace "$@" --held-out $held_out -o $maps $resume
+    whole $name $vattention train-$kind --trace "$@" --held-out target/real/kjv-heldout.safetensors -o $maps $resume
 }
 
 capture() { # name of the text, suffix of the trace's name, tokens, options
@@ -271,20 +261,6 @@ part_studies() {
     for name in tightness epsilon base-sample normality sensitivity coverage bias; do study $name; done
     study pareto configs/{dense,oracle-top-k,twilight}.toml $pipelines/{hash-attention,quest,loki,double-sparsity,pq-cache,streaming-llm}.toml
     study limit configs/{vattention-oracle,hybrid,vattention-paper-{denominator,numerator,sdpa}-clt}.toml $pipelines/vattention-hash-attention.toml
-}
-
-# Tunes every method for densities of 5, 10 and 20 %, on three layers of one text, and measures the
-# best settings on four other layers of another text. The first trace has few queries, because
-# methods that learn from attention go through all of them.
-part_tune() {
-    capture kjv-train -tune 8192 --queries 256 --prompt-queries 512
-    capture kjv-heldout "" 8192 --queries 64
-    whole tune $vattention tune \
-        grids/{priority,priority-rigorous,vattention-oracle,stratified,hybrid,random,oracle-top-k,oracle-top-p,twilight,quest,pq-cache,hash-hyperplanes,sparq}.toml \
-        grids/{retrieval-attention,squeezed-attention,tactic,inf-llm,snapkv,h2o,scissorhands,fastgen,streaming-llm,duo-attention,magic-pig}.toml \
-        real/grids/*.toml --at density=0.05,0.1,0.2 --rungs 1 --queries 4 --trace target/real/kjv-train-tune.safetensors --layers 5,14,22 \
-        --held-out target/real/kjv-heldout.safetensors --held-out-layers 1,10,16,27 --held-out-queries 8 \
-        --results target/real/tune.jsonl --json target/real/tune.json --plot $out/tune.svg --output target/real/tune
 }
 
 study() { # name, pipelines

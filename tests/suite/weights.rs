@@ -10,7 +10,10 @@ use vattention::trace::{Trace, TraceLayer};
 
 use crate::common::{MODEL, root};
 
+/// Layers of the shipped trace.
 const LAYERS: [usize; 2] = [9, 23];
+/// Number of layers of the model.
+const ALL_LAYERS: usize = 30;
 const BEST: usize = 32;
 
 fn layer(number: usize) -> TraceLayer {
@@ -93,7 +96,7 @@ fn trained_matrices_find_more_than_random_hyperplanes_of_the_same_bits() {
 fn every_kv_head_of_the_model_has_a_gate() {
     let text = std::fs::read_to_string(root("weights/smollm2-gates.tsv")).unwrap();
     let gates: Vec<f64> = text.split_whitespace().map(|gate| gate.parse().unwrap()).collect();
-    assert_eq!((text.lines().count(), gates.len()), (30, 30 * MODEL.kv_heads));
+    assert_eq!((text.lines().count(), gates.len()), (ALL_LAYERS, ALL_LAYERS * MODEL.kv_heads));
     assert!(gates.iter().all(|gate| (0.0..1.0).contains(gate)));
     let least = gates.iter().copied().fold(1.0, f64::min);
     let most = gates.iter().copied().fold(0.0, f64::max);
@@ -112,15 +115,32 @@ fn every_kv_head_of_the_model_has_a_gate() {
         assert!([384, 1000].contains(&picks.len()));
         picks.len() == 1000
     };
-    let heads = (0..30).flat_map(|layer| (0..MODEL.kv_heads).map(move |head| (layer, head)));
+    let heads =
+        (0..ALL_LAYERS).flat_map(|layer| (0..MODEL.kv_heads).map(move |head| (layer, head)));
     assert_eq!(heads.filter(|&(layer, head)| reads_all(layer, head)).count(), 45);
+}
+
+/// Weights of every layer can be read.
+#[test]
+fn hash_functions_are_there_for_all_layers() {
+    for (file, codes) in [("hash", "head"), ("hata", "group")] {
+        let file = root(&format!("weights/smollm2-{file}.safetensors"));
+        let settings = format!("size = 8\ncodes = {codes:?}\nweights = {file:?}");
+        let config: HashAttention = toml::from_str(&settings).unwrap();
+        for layer in 0..ALL_LAYERS {
+            for kv_head in 0..MODEL.kv_heads {
+                let site = Site { seed: 0, sequence: 0, layer, kv_head, shape: MODEL };
+                config.build(&site).unwrap();
+            }
+        }
+    }
 }
 
 #[test]
 fn channels_are_permutations() {
     let text = std::fs::read_to_string(root("weights/smollm2-channels.json")).unwrap();
     let lists: HashMap<String, Vec<Vec<usize>>> = serde_json::from_str(&text).unwrap();
-    for number in LAYERS {
+    for number in 0..ALL_LAYERS {
         for part in ["q_proj", "k_proj", "qk_proj", "q_proj_group", "k_proj_group", "qk_proj_group"]
         {
             let heads = &lists[&format!("model.layers.{number}.self_attn.{part}")];
@@ -160,27 +180,35 @@ fn the_first_channels_matter_in_other_text_too() {
     }
 }
 
+/// Principal directions of each KV head, in rows.
+fn bases(file: &SafeTensors<'_>, layer: usize) -> Array3<f32> {
+    let view = file.tensor(&format!("layers.{layer}.basis")).unwrap();
+    let shape = [MODEL.kv_heads, MODEL.head_dim, MODEL.head_dim];
+    assert_eq!(view.shape(), shape);
+    let numbers = view.data().as_chunks().0.iter().map(|&x| f32::from_le_bytes(x)).collect();
+    Array3::from_shape_vec(shape, numbers).unwrap()
+}
+
 #[test]
 fn bases_are_orthonormal_and_concentrate_power_in_their_first_half() {
     let bytes = std::fs::read(root("weights/smollm2-basis.safetensors")).unwrap();
     let file = SafeTensors::deserialize(&bytes).unwrap();
-    let dim = MODEL.head_dim;
-    for number in LAYERS {
-        let view = file.tensor(&format!("layers.{number}.basis")).unwrap();
-        assert_eq!(view.shape(), [MODEL.kv_heads, dim, dim]);
-        let numbers =
-            view.data().as_chunks().0.iter().map(|&x| f32::from_le_bytes(x)).collect::<Vec<f32>>();
-        let bases = Array3::from_shape_vec((MODEL.kv_heads, dim, dim), numbers).unwrap();
-        let layer = layer(number);
-        for (head, basis) in bases.outer_iter().enumerate() {
+    for number in 0..ALL_LAYERS {
+        for (head, basis) in bases(&file, number).outer_iter().enumerate() {
             for ((i, j), x) in basis.dot(&basis.t()).indexed_iter() {
                 assert!((x - f32::from(i == j)).abs() < 1e-6, "{number} {head}: {i} {j} {x}");
             }
+        }
+    }
+    for number in LAYERS {
+        let layer = layer(number);
+        for (head, basis) in bases(&file, number).outer_iter().enumerate() {
             let rotated = layer.keys.slice(s![head, .., ..]).dot(&basis.t());
             let power =
                 |part: std::ops::Range<usize>| rotated.slice(s![.., part]).mapv(|x| x * x).sum();
-            let half = dim / 2;
-            assert!(power(0..half) > 3.0 * power(half..dim), "layer {number}, head {head}");
+            let half = MODEL.head_dim / 2;
+            let (first, last) = (power(0..half), power(half..MODEL.head_dim));
+            assert!(first > 3.0 * last, "layer {number}, head {head}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Pipelines that cannot take the change of `--set`, or whose files are missing.
 
+use safetensors::SafeTensors;
 use serde_json::Value;
 
 use crate::world::{World, expect_code, recall, root};
@@ -154,14 +155,16 @@ fn pipelines_whose_files_are_missing_are_left_out() {
 #[test]
 fn a_note_on_a_missing_layer_names_the_command_that_writes_the_file() {
     let world = world();
-    // HATA's matrices, one for each KV head of layers 9 and 23.
-    let weights = root("weights/smollm2-hata.safetensors");
-    assert!(weights.is_file());
-    let text = format!(
-        "[[selectors]]\ntype = \"hash-attention\"\nsize = 16\nweights = \"{}\"\n",
-        weights.display()
-    );
-    world.write("by-head.toml", text);
+    // HATA's matrices, one for each KV head, of layers 9 and 23.
+    let all = std::fs::read(root("weights/smollm2-hata.safetensors")).unwrap();
+    let (_, metadata) = SafeTensors::read_metadata(&all).unwrap();
+    let all = SafeTensors::deserialize(&all).unwrap();
+    let is_kept = |name: &str| name.starts_with("layers.9.") || name.starts_with("layers.23.");
+    let kept = all.iter().filter(|(name, _)| is_kept(name));
+    let weights = safetensors::serialize(kept, metadata.metadata().clone()).unwrap();
+    world.write("two-layers.safetensors", weights);
+    let selector = "[[selectors]]\ntype = \"hash-attention\"\nsize = 16";
+    world.write("by-head.toml", format!("{selector}\nweights = \"two-layers.safetensors\"\n"));
     let output = world.run("compare by-head.toml dense.toml --trace trace --queries 1");
     let said = expect_code(&output, 0);
     assert!(said.contains("there is no `layers.0.query.0.weight`"), "{said}");
