@@ -15,7 +15,7 @@ A method is a pipeline file, or a grid file of `vattention tune`. The steps are:
              than requested, search its size, mass, threshold or epsilon again by its density alone
     speed    measure the time of a decode step, beside dense attention
     ruler    measure the answers of the model
-    page     make index.html, and the tables of docs/methods.md
+    page     make index.html, and the table of docs/methods.md
 
 `settings.toml` in the folder of the board has the texts, layers, densities and tasks, which are the
 same for all rows. Each finished method is a file in `rows`, to which another run can add. All
@@ -356,7 +356,8 @@ class Runner:
             "--model", ROOT / self.settings["model"], "--dtype", ruler["dtype"],
             "--tasks", ",".join(ruler["tasks"]), "--context", ruler["context"],
             "--cases", ruler["cases"], "--haystack", ROOT / ruler["haystack"], "--no-errors",
-            "--leave-out-below", "0.2", "--results", answers, "--json", report,
+            "--at-once", os.cpu_count(), "--leave-out-below", "0.2", "--results", answers,
+            "--json", report,
         )  # fmt: skip
 
     # Rows.

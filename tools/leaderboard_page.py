@@ -1,4 +1,4 @@
-"""Ranking of the leaderboard's rows, and the page and tables that show it.
+"""Ranking of the leaderboard's rows, and the page and table that show it.
 
 A row is the dictionary that tools/leaderboard.py writes for a method. The functions here need rows
 and the board's settings only, so the page can be made on any machine.
@@ -170,10 +170,14 @@ def show_bytes(count: float) -> str:
     return f"{count:.0f}" if count >= 10 or count == 0 else f"{count:.1f}"
 
 
+def is_off(standing: Standing, density: float) -> bool:
+    """Returns True if a method reads another share than requested."""
+    return abs(standing.read / density - 1) > SLACK
+
+
 def show_read(standing: Standing, density: float) -> str:
     """Marks a share that differs from the requested one."""
-    differs = abs(standing.read / density - 1) > SLACK
-    return percent(standing.read) + (" ▲" if differs else "")
+    return percent(standing.read) + (" ▲" if is_off(standing, density) else "")
 
 
 def show_time(time: dict | None) -> str:
@@ -237,41 +241,60 @@ def find_dense_score(rows: list[dict]) -> float | None:
 
 
 def make_markdown(rows: list[dict], settings: dict) -> str:
-    """Returns the tables of docs/methods.md."""
-    kinds = list(settings["texts"])
+    """Returns the table of docs/methods.md: a line for each method, errors at each density."""
+    kinds, densities = list(settings["texts"]), settings["densities"]
+    main = find_main_density(settings)
+    tables = {density: rank(rows, kinds, density) for density in densities}
+    found = {density: {one.stem: one for one in table} for density, table in tables.items()}
     dense = find_dense_score(rows)
     intro = [
         describe_settings(settings, rows),
-        "**Bold**: on the front. *Italic*: computes the scores of all keys, and does not take "
-        "part in the front. †: promises a bounded error. ▲: reads another share than requested. "
-        "Times and RULER scores are those of the settings chosen on other texts, at the share that "
-        "these read there; a timed step reads all tokens where that costs less.",
+        "Errors are means over the texts, sorted by those at "
+        f"{name_density(main)}, at which time and RULER are measured, too. **Bold**: on the front "
+        "at this density. *Italic*: computes the scores of all keys, and does not take part in the "
+        "front. †: promises a bounded error. ▲: reads another share than requested. Times and "
+        "RULER scores are those of the settings chosen on other texts, at the share that these "
+        "read there; a timed step reads all tokens where that costs less.",
     ]
     if dense is not None:
         intro.append(f"Dense attention has a RULER score of {100 * dense:.1f} %.")
+    heads = ["method (index, bytes)", *map(name_density, densities), "time", "RULER, %"]
+    lines = [f"| {' | '.join(heads)} |", "|---|" + "--:|" * (len(heads) - 1)]
+    order = sorted(rows, key=lambda row: get_error(found[main].get(row["stem"])))
+    for row in order:
+        standings = [found[density].get(row["stem"]) for density in densities]
+        if any(standings):
+            lines.append(write_line(standings, found[main].get(row["stem"]), densities))
     blocks = [textwrap.fill(text, 100, break_on_hyphens=False) for text in intro]
-    for density in settings["densities"]:
-        table = rank(rows, kinds, density)
-        lines = [
-            f"| {name_density(density)} | error | relative to {name_reference(table)} (95 %) "
-            "| read | index, bytes | time | RULER, % |",
-            "|---|--:|--:|--:|--:|--:|--:|",
-        ]
-        for standing in table:
-            cell = standing.cell
-            lines.append(
-                f"| {mark_name(standing)} | {show_error(standing.error)} "
-                f"| {show_ratio(standing.ratio)} | {show_read(standing, density)} "
-                f"| {show_bytes(standing.index)} "
-                f"| {add_part(show_time(cell['time']), cell['time'])} "
-                f"| {add_part(show_score(cell['ruler']), cell['ruler'])} |"
-            )
-        blocks.append("\n".join(lines))
-        missing = list_missing(rows, kinds, density)
-        if missing:
-            text = f"Missing at {name_density(density)}: {'; '.join(missing)}."
-            blocks.append(textwrap.fill(text, 100, break_on_hyphens=False))
-    return "\n\n".join(blocks) + "\n"
+    return "\n\n".join([*blocks, "\n".join(lines)]) + "\n"
+
+
+def find_main_density(settings: dict) -> float:
+    """Returns the first density of RULER, or else the middle one."""
+    densities = settings["densities"]
+    chosen = [density for density in settings["ruler"]["densities"] if density in densities]
+    return (chosen or [densities[len(densities) // 2]])[0]
+
+
+def get_error(standing: Standing | None) -> float:
+    """Returns the error by which methods are sorted; infinity for a missing result."""
+    return math.inf if standing is None else standing.error
+
+
+def write_line(standings: list, main: Standing | None, densities: Sequence[float]) -> str:
+    """Returns the line of a method. `standings` has its result at each density, or `None`."""
+    first = next(standing for standing in [main, *standings] if standing)
+    cells = [f"{mark_name(first)} ({show_bytes(first.index)})"]
+    for standing, density in zip(standings, densities):
+        if standing is None:
+            cells.append("-")
+            continue
+        error = show_error(standing.error)
+        error = f"**{error}**" if standing.front else error
+        cells.append(error + (" ▲" if is_off(standing, density) else ""))
+    time, ruler = (main.cell["time"], main.cell["ruler"]) if main else (None, None)
+    cells += [add_part(show_time(time), time), add_part(show_score(ruler), ruler)]
+    return f"| {' | '.join(cells)} |"
 
 
 def name_reference(table: list[Standing]) -> str:
@@ -282,7 +305,6 @@ def name_reference(table: list[Standing]) -> str:
 
 def mark_name(standing: Standing) -> str:
     name = f"*{standing.name}*" if standing.scans else standing.name
-    name = f"**{name}**" if standing.front else name
     return name + (" †" if standing.cell["promise"] else "")
 
 

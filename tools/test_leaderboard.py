@@ -389,7 +389,8 @@ class Commands(BoardTest):
         for line in first.splitlines():
             self.assertTrue(len(line) <= 100 or line.startswith("|"), line)
             if line.startswith("|"):
-                self.assertEqual(line.count("|"), 8, "at most seven columns")
+                columns = 3 + len(settings["densities"])
+                self.assertEqual(line.count("|"), columns + 1, line)
         document.write_text("no marks\n")
         with self.assertRaises(leaderboard.Failed), contextlib.redirect_stdout(io.StringIO()):
             leaderboard.make_page(self.folder / "board", settings, document)
@@ -522,6 +523,20 @@ class Page(unittest.TestCase):
             box = page.find_room((100, 100), 50, taken)
             self.assertFalse(any(page.overlap(box, other) for other in taken))
             taken.append(box)
+
+    def test_the_table_has_a_line_for_each_method(self):
+        late = make_row("late", [0.3, 0.3])
+        late["cells"] = {"0.2": late["cells"]["0.1"]}
+        late["cells"]["0.2"]["texts"]["prose"]["read"] = 0.5
+        rows = [make_row("b", [0.2, 0.2], 30), make_row("a", [0.1, 0.1]), make_row("c", [1, 1])]
+        rows.insert(0, late)
+        settings = self.settings | {"densities": [0.1, 0.2]}
+        lines = page.make_markdown(rows, settings).splitlines()
+        lines = [line for line in lines if line.startswith("|")][2:]
+        self.assertEqual(lines[0], "| A (10) | **0.1000** | - | - | - |")
+        self.assertEqual(lines[1], "| B (30) | 0.2000 | - | - | - |")
+        self.assertEqual(lines[3], "| Late (10) | - | **0.3000** ▲ | - | - |")
+        self.assertEqual(len(lines), 4)
 
     def test_an_empty_density_has_no_plot(self):
         self.assertEqual(page.plot_curves({0.1: []}, {}), "")
