@@ -232,8 +232,8 @@ part_long() {
 part_speed() {
     local file
     head -c 28000 texts/kjv-trace.txt > target/real/speed-text.txt
-    for file in configs/{dense,priority,priority-rigorous,vattention-oracle,stratified,snapkv,h2o}.toml \
-        $pipelines/{hash-attention,double-sparsity,loki,quest,pq-cache,vattention-channels,vattention-hash-attention}.toml; do
+    for file in configs/{dense,priority,priority-rigorous,vattention-oracle,vattention-channels,stratified,snapkv,h2o}.toml \
+        $pipelines/{hash-attention,double-sparsity,loki,quest,pq-cache,vattention-hash-attention}.toml; do
         $vattention generate --quiet --model $model --dtype bf16 --context target/real/speed-text.txt --tokens 33 \
             --pipeline $file --json target/real/speed-$(basename $file .toml).json > /dev/null
     done

@@ -244,8 +244,10 @@ def make_markdown(rows: list[dict], settings: dict) -> str:
     """Returns the table of docs/methods.md: a line for each method, errors at each density."""
     kinds, densities = list(settings["texts"]), settings["densities"]
     main = find_main_density(settings)
-    tables = {density: rank(rows, kinds, density) for density in densities}
-    found = {density: {one.stem: one for one in table} for density, table in tables.items()}
+    found = {
+        density: {standing.stem: standing for standing in rank(rows, kinds, density)}
+        for density in densities
+    }
     dense = find_dense_score(rows)
     intro = [
         describe_settings(settings, rows),

@@ -391,6 +391,7 @@ class Commands(BoardTest):
             if line.startswith("|"):
                 columns = 3 + len(settings["densities"])
                 self.assertEqual(line.count("|"), columns + 1, line)
+                self.assertLessEqual(columns, 7)
         document.write_text("no marks\n")
         with self.assertRaises(leaderboard.Failed), contextlib.redirect_stdout(io.StringIO()):
             leaderboard.make_page(self.folder / "board", settings, document)
