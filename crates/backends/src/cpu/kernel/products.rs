@@ -139,7 +139,7 @@ impl<E: SimdElement> ProductsKernel<'_, E> {
         let rows = self.values.len() / self.stride;
         for first in (0..rows).step_by(TILE) {
             let count = TILE.min(rows - first);
-            let mut sums = [S::splat(0.0); LANES];
+            let mut sums = [S::no_sums(); LANES];
             if S::WIDE && count == TILE {
                 self.dots::<S, N, TILE>(first, &mut sums);
             } else {
@@ -158,17 +158,17 @@ impl<E: SimdElement> ProductsKernel<'_, E> {
 
     /// Products of `R` rows from `first` on with `N` vectors, `[N][TILE]`.
     #[inline(always)]
-    unsafe fn dots<S: Simd, const N: usize, const R: usize>(&self, first: usize, out: &mut [S::F]) {
+    unsafe fn dots<S: Simd, const N: usize, const R: usize>(&self, first: usize, out: &mut [S::D]) {
         let (stride, vectors) = (self.stride, self.vectors.as_ptr().cast::<f32>());
-        let mut sums = [[S::splat(0.0); R]; N];
+        let mut sums = [[S::no_sums(); R]; N];
         for offset in (0..stride).step_by(CHUNK) {
             for row in 0..R {
                 let (low, high) =
                     E::widen::<S>(self.values.as_ptr().add((first + row) * stride + offset));
                 for (vector, sums) in sums.iter_mut().enumerate() {
                     let from = vectors.add(vector * stride + offset);
-                    let sum = S::fma(low, S::load(from), sums[row]);
-                    sums[row] = S::fma(high, S::load(from.add(LANES)), sum);
+                    let sum = S::fold(low, S::load(from), sums[row]);
+                    sums[row] = S::fold(high, S::load(from.add(LANES)), sum);
                 }
             }
         }
@@ -218,14 +218,14 @@ impl<E: SimdElement> SimdKernel for FoursKernel<'_, E> {
 /// Products of four rows with each other.
 #[inline(always)]
 unsafe fn multiply_four<S: Simd, E: SimdElement>(rows: *const E, stride: usize) -> [f32; 6] {
-    let mut sums = [S::splat(0.0); LANES];
+    let mut sums = [S::no_sums(); LANES];
     for offset in (0..stride).step_by(CHUNK) {
         let mut place = 0;
         for i in 0..3 {
             let a = E::widen::<S>(rows.add(i * stride + offset));
             for j in i + 1..4 {
                 let b = E::widen::<S>(rows.add(j * stride + offset));
-                sums[place] = S::fma(a.0, b.0, S::fma(a.1, b.1, sums[place]));
+                sums[place] = S::fold(a.0, b.0, S::fold(a.1, b.1, sums[place]));
                 place += 1;
             }
         }

@@ -347,13 +347,17 @@ impl<'a, E: Copy> Vectors<'a, E> {
     }
 }
 
+/// Pointers to the vectors of a window, a ring. The first pointers are repeated at the end, so that
+/// a block and the [`NEAR`] rows after it are contiguous.
+type RowPointers<E> = [*const E; RING + NEAR];
+
 /// Pointers to keys and values of a pass, from the block that is multiplied to the rows that are
 /// prefetched meanwhile. The last row of the pass is repeated past its end.
 pub(crate) struct RowWindow<'a, E> {
     rows: &'a KvRows<'a, E>,
     tokens: TokenSpan<'a>,
-    keys: [*const E; RING],
-    values: [*const E; RING],
+    keys: RowPointers<E>,
+    values: RowPointers<E>,
 }
 
 impl<'a, E: SimdElement> RowWindow<'a, E> {
@@ -363,8 +367,8 @@ impl<'a, E: SimdElement> RowWindow<'a, E> {
     /// There must be at least one token, and all tokens must be in `rows`.
     #[inline(always)]
     pub(crate) unsafe fn new(rows: &'a KvRows<'a, E>, tokens: TokenSpan<'a>) -> Self {
-        let mut window =
-            Self { rows, tokens, keys: [std::ptr::null(); RING], values: [std::ptr::null(); RING] };
+        let nothing = [std::ptr::null(); RING + NEAR];
+        let mut window = Self { rows, tokens, keys: nothing, values: nothing };
         window.find(0, FAR);
         window
     }
@@ -389,6 +393,10 @@ impl<'a, E: SimdElement> RowWindow<'a, E> {
         let places = first % RING..first % RING + count;
         self.rows.keys.find(&tokens[..count], &mut self.keys[places.clone()]);
         self.rows.values.find(&tokens[..count], &mut self.values[places]);
+        if first.is_multiple_of(RING) {
+            self.keys.copy_within(..NEAR, RING);
+            self.values.copy_within(..NEAR, RING);
+        }
     }
 
     /// Prefetches the first rows; the loops prefetch later rows only.
@@ -481,13 +489,20 @@ impl<'a, E: SimdElement> RowBlock<'_, 'a, E> {
     }
 
     /// Key of a row; past the end of the pass, the key of its last row.
+    ///
+    /// # Safety
+    /// The row must be below [`KvRows::block_rows`].
     #[inline(always)]
-    pub(crate) fn key(&self, row: usize) -> Vector<E> {
+    pub(crate) unsafe fn key(&self, row: usize) -> Vector<E> {
         self.vector(&self.window.keys, row)
     }
 
+    /// Value of a row, like [`key`](Self::key).
+    ///
+    /// # Safety
+    /// See [`key`](Self::key).
     #[inline(always)]
-    pub(crate) fn value(&self, row: usize) -> Vector<E> {
+    pub(crate) unsafe fn value(&self, row: usize) -> Vector<E> {
         self.vector(&self.window.values, row)
     }
 
@@ -507,7 +522,7 @@ impl<'a, E: SimdElement> RowBlock<'_, 'a, E> {
     unsafe fn scales<const H: usize>(
         &self,
         vectors: &Vectors<'_, E>,
-        pointers: &[*const E; RING],
+        pointers: &RowPointers<E>,
     ) -> [SimdLine; BLOCK_LINES] {
         let mut lines = [SimdLine([0.0; LANES]); BLOCK_LINES];
         let rows = flat(&mut lines).as_chunks_mut::<H>().0;
@@ -531,9 +546,14 @@ impl<'a, E: SimdElement> RowBlock<'_, 'a, E> {
     }
 
     #[inline(always)]
-    fn vector(&self, vectors: &[*const E; RING], row: usize) -> Vector<E> {
-        let pointer = |row: usize| vectors[(self.first + row) % RING];
-        Vector { here: pointer(row), near: pointer(row + NEAR), far: pointer(row + FAR) }
+    unsafe fn vector(&self, vectors: &RowPointers<E>, row: usize) -> Vector<E> {
+        // Rows of a block are contiguous in the ring, and so are those that are `FAR` ahead.
+        let (here, far) = (self.first % RING + row, (self.first + FAR) % RING + row);
+        Vector {
+            here: *vectors.get_unchecked(here),
+            near: *vectors.get_unchecked(here + NEAR),
+            far: *vectors.get_unchecked(far),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use vattention_core::step::{TANH, TANH_LIMIT};
 
-use super::rows::RowBlock;
+use super::rows::{RowBlock, Vector};
 use super::{LANES, LEAST, SimdLine, TileQueries, multiply_lines};
 use crate::cpu::simd::{CHUNK, Simd, SimdElement};
 
@@ -55,14 +55,13 @@ impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockKeys<'_, '_, '_, E,
         scores: &mut [SimdLine],
     ) {
         for (i, line) in scores.iter_mut().enumerate() {
-            let mut sums = [S::splat(0.0); LANES];
+            let mut sums = [S::no_sums(); LANES];
             let first = i * (LANES / H);
             match (H, S::WIDE) {
                 (4, true) => self.dots_in::<S, H, 4>(queries, first, &mut sums),
                 (2, true) => self.dots_in::<S, H, 8>(queries, first, &mut sums),
                 (_, true) => self.dots_in::<S, H, 16>(queries, first, &mut sums),
-                (4, false) => self.dots_in::<S, H, 1>(queries, first, &mut sums),
-                (2, false) => self.dots_in::<S, H, 2>(queries, first, &mut sums),
+                (4, false) => self.dots_in::<S, H, 2>(queries, first, &mut sums),
                 (_, false) => self.dots_in::<S, H, 4>(queries, first, &mut sums),
             }
             S::store(line.0.as_mut_ptr(), S::sums(&sums));
@@ -75,7 +74,7 @@ impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockKeys<'_, '_, '_, E,
         &self,
         queries: *const f32,
         first: usize,
-        sums: &mut [S::F; LANES],
+        sums: &mut [S::D; LANES],
     ) {
         for part in (0..LANES / H).step_by(R) {
             // The compiler must not merge the loops of different rows: registers are too few.
@@ -91,21 +90,32 @@ impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockKeys<'_, '_, '_, E,
         &self,
         queries: *const f32,
         first: usize,
-        out: *mut S::F,
+        out: *mut S::D,
     ) {
         let chunks = self.block.rows().key_chunks();
-        let keys: [_; R] = std::array::from_fn(|row| self.block.key(first + row));
-        let mut sums = [[S::splat(0.0); N]; R];
+        let keys = self.keys::<R>(first);
+        let mut sums = [[S::no_sums(); N]; R];
         for offset in (0..chunks * CHUNK).step_by(CHUNK) {
-            for (key, sums) in keys.iter().zip(&mut sums) {
-                if AHEAD {
-                    key.prefetch::<S>(offset);
+            let queries = queries.add(offset);
+            if S::WIDE || N <= 2 {
+                for (key, sums) in keys.iter().zip(&mut sums) {
+                    let (low, high) = self.load_key::<S>(key, offset);
+                    for (head, sum) in sums.iter_mut().enumerate() {
+                        let query = load_query::<S>(queries.add(head * chunks * CHUNK));
+                        *sum = S::fold(high, query.1, S::fold(low, query.0, *sum));
+                    }
                 }
-                let (low, high) = E::widen::<S>(key.here.add(offset));
-                for (head, sum) in sums.iter_mut().enumerate() {
-                    let query = queries.add(head * chunks * CHUNK + offset);
-                    *sum = S::fma(low, S::load(query), *sum);
-                    *sum = S::fma(high, S::load(query.add(LANES)), *sum);
+            } else {
+                // Each query is loaded once for all rows.
+                let mut rows = [(S::splat(0.0), S::splat(0.0)); R];
+                for (key, row) in keys.iter().zip(&mut rows) {
+                    *row = self.load_key::<S>(key, offset);
+                }
+                for head in 0..N {
+                    let query = load_query::<S>(queries.add(head * chunks * CHUNK));
+                    for (row, sums) in rows.iter().zip(&mut sums) {
+                        sums[head] = S::fold(row.1, query.1, S::fold(row.0, query.0, sums[head]));
+                    }
                 }
             }
         }
@@ -114,6 +124,21 @@ impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockKeys<'_, '_, '_, E,
                 *out.add(row * H + head) = *sum;
             }
         }
+    }
+
+    /// Keys of `R` rows of the block, or of the rows that fill its last line.
+    #[inline(always)]
+    unsafe fn keys<const R: usize>(&self, first: usize) -> [Vector<E>; R] {
+        std::array::from_fn(|row| self.block.key(first + row))
+    }
+
+    /// Loads a chunk of a key.
+    #[inline(always)]
+    unsafe fn load_key<S: Simd>(&self, key: &Vector<E>, offset: usize) -> (S::F, S::F) {
+        if AHEAD {
+            key.prefetch::<S>(offset);
+        }
+        E::widen::<S>(key.here.add(offset))
     }
 
     /// Computes products of integers, without scales, with queries `[key_chunks][H]` of [`LANES`]
@@ -125,7 +150,7 @@ impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockKeys<'_, '_, '_, E,
         scores: &mut [SimdLine],
     ) {
         for (i, line) in scores.iter_mut().enumerate() {
-            let mut sums = [S::no_sums(); LANES];
+            let mut sums = [S::no_int_sums(); LANES];
             let first = i * (LANES / H);
             match (H, S::WIDE) {
                 (4, true) => self.integer_dots_in::<S, H, 4>(queries, first, &mut sums),
@@ -160,8 +185,8 @@ impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockKeys<'_, '_, '_, E,
         first: usize,
         out: *mut S::R,
     ) {
-        let keys: [_; R] = std::array::from_fn(|row| self.block.key(first + row));
-        let mut sums = [[S::no_sums(); N]; R];
+        let keys = self.keys::<R>(first);
+        let mut sums = [[S::no_int_sums(); N]; R];
         for chunk in 0..self.block.rows().key_chunks() {
             let mut pairs = [S::splat_int(0); R];
             for (key, pairs) in keys.iter().zip(&mut pairs) {
@@ -183,6 +208,12 @@ impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockKeys<'_, '_, '_, E,
             }
         }
     }
+}
+
+/// Loads a chunk of a query.
+#[inline(always)]
+unsafe fn load_query<S: Simd>(query: *const f32) -> (S::F, S::F) {
+    (S::load(query), S::load(query.add(LANES)))
 }
 
 /// `cap · tanh(logit / cap)` of sixteen logits, by the polynomials of

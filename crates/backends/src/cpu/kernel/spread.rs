@@ -228,7 +228,7 @@ impl<E: SimdElement> SimdKernel for LaggedKernel<'_, E> {
         let mut total = 0.0;
         // Each of four differences is multiplied with the four before it: sixteen sums.
         for (four, weights) in self.e.chunks(2 * LAGS).enumerate() {
-            let mut products = [S::splat(0.0); LANES];
+            let mut products = [S::no_sums(); LANES];
             for (i, pair) in weights.chunks_exact(2).enumerate() {
                 let row = (four * LAGS + i) * 2;
                 let ring = self.ring.as_mut_ptr();
@@ -253,11 +253,11 @@ unsafe fn difference<S: Simd, E: SimdElement>(
     centre: &[SimdLine],
     ring: *mut SimdLine,
     slot: usize,
-    products: *mut S::F,
+    products: *mut S::D,
 ) {
     let lines = centre.len();
     let (e0, e1) = (S::splat(e[0]), S::splat(e[1]));
-    let mut sums = [S::splat(0.0); LAGS];
+    let mut sums = [S::no_sums(); LAGS];
     for chunk in 0..lines / 2 {
         let offset = chunk * CHUNK;
         let first = E::widen::<S>(values.add(offset));
@@ -268,7 +268,7 @@ unsafe fn difference<S: Simd, E: SimdElement>(
             let w0 = S::mul(e0, S::sub(a, centre));
             let x = S::sub(w0, S::mul(e1, S::sub(b, centre)));
             for (lag, sum) in sums.iter_mut().enumerate() {
-                *sum = S::fma(x, S::load(ring.add(lag * lines + line).cast()), *sum);
+                *sum = S::fold(x, S::load(ring.add(lag * lines + line).cast()), *sum);
             }
             S::store(ring.add(slot * lines + line).cast(), x);
         }

@@ -172,12 +172,12 @@ pub(crate) unsafe fn norm_block<S: Simd, E: SimdElement>(
 ) {
     let rows = block.rows();
     for first in (0..block.len).step_by(LANES) {
-        let mut squares = [S::splat(0.0); LANES];
+        let mut squares = [S::no_sums(); LANES];
         for (i, sum) in squares.iter_mut().enumerate().take(block.len - first) {
             let value = block.value(first + i).here;
             for chunk in 0..rows.value_chunks() {
                 let (low, high) = E::widen::<S>(value.add(chunk * CHUNK));
-                *sum = S::fma(low, low, S::fma(high, high, *sum));
+                *sum = S::fold(low, low, S::fold(high, high, *sum));
             }
         }
         S::store(norms.as_mut_ptr().add(first), S::sums(&squares));

@@ -20,6 +20,7 @@ type IntHalves = (__m256i, __m256i);
 impl Simd for Avx2 {
     type F = Halves;
     type I = IntHalves;
+    type D = __m256;
     type R = __m256i;
     const WIDE: bool = false;
     const PREFETCHES: bool = true;
@@ -70,7 +71,15 @@ impl Simd for Avx2 {
         (exp2(x.0), exp2(x.1))
     }
     #[inline(always)]
-    unsafe fn sums(x: &[Halves; LANES]) -> Halves {
+    unsafe fn no_sums() -> __m256 {
+        _mm256_setzero_ps()
+    }
+    #[inline(always)]
+    unsafe fn fold(a: Halves, b: Halves, sum: __m256) -> __m256 {
+        _mm256_fmadd_ps(a.1, b.1, _mm256_fmadd_ps(a.0, b.0, sum))
+    }
+    #[inline(always)]
+    unsafe fn sums(x: &[__m256; LANES]) -> Halves {
         (sums(&x[..HALF]), sums(&x[HALF..]))
     }
     #[inline(always)]
@@ -131,7 +140,7 @@ impl Simd for Avx2 {
         )
     }
     #[inline(always)]
-    unsafe fn no_sums() -> __m256i {
+    unsafe fn no_int_sums() -> __m256i {
         _mm256_setzero_si256()
     }
     #[inline(always)]
@@ -151,8 +160,8 @@ impl Simd for Avx2 {
         (_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high))
     }
     #[inline(always)]
-    unsafe fn prefetch_near(_: *const u8) {
-        // Arithmetic is the bottleneck here, and rows arrive from the second-level cache in time.
+    unsafe fn prefetch_near(line: *const u8) {
+        _mm_prefetch::<_MM_HINT_T0>(line.cast());
     }
     #[inline(always)]
     unsafe fn prefetch_far(line: *const u8) {
@@ -189,11 +198,10 @@ unsafe fn power_of_two(i: __m256i) -> __m256 {
     _mm256_castsi256_ps(_mm256_slli_epi32::<23>(biased))
 }
 
-/// Sums of eight vectors.
+/// Sums of eight registers.
 #[inline(always)]
-unsafe fn sums(x: &[Halves]) -> __m256 {
-    let whole = |i: usize| _mm256_add_ps(x[i].0, x[i].1);
-    let pair = |i: usize| _mm256_hadd_ps(whole(i), whole(i + 1));
+unsafe fn sums(x: &[__m256]) -> __m256 {
+    let pair = |i: usize| _mm256_hadd_ps(x[i], x[i + 1]);
     let (low, high) = (_mm256_hadd_ps(pair(0), pair(2)), _mm256_hadd_ps(pair(4), pair(6)));
     let first = _mm256_permute2f128_ps::<0x20>(low, high);
     let second = _mm256_permute2f128_ps::<0x31>(low, high);

@@ -14,6 +14,7 @@ pub(crate) struct Avx512;
 impl Simd for Avx512 {
     type F = __m512;
     type I = __m512i;
+    type D = __m512;
     type R = __m512i;
     const WIDE: bool = true;
     const PREFETCHES: bool = true;
@@ -70,6 +71,14 @@ impl Simd for Avx512 {
         _mm512_scalef_ps(power, whole)
     }
     #[inline(always)]
+    unsafe fn no_sums() -> __m512 {
+        _mm512_setzero_ps()
+    }
+    #[inline(always)]
+    unsafe fn fold(a: __m512, b: __m512, sum: __m512) -> __m512 {
+        Self::fma(a, b, sum)
+    }
+    #[inline(always)]
     unsafe fn sums(x: &[__m512; LANES]) -> __m512 {
         sums(x, |a, b| _mm512_add_ps(a, b))
     }
@@ -119,7 +128,7 @@ impl Simd for Avx512 {
         _mm512_add_epi32(sum, _mm512_madd_epi16(a, b))
     }
     #[inline(always)]
-    unsafe fn no_sums() -> __m512i {
+    unsafe fn no_int_sums() -> __m512i {
         _mm512_setzero_si512()
     }
     #[inline(always)]

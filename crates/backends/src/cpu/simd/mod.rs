@@ -41,6 +41,8 @@ pub(crate) trait Simd: Copy {
     type F: Copy;
     /// Type of [`LANES`] 32-bit integers, or pairs of 16-bit integers.
     type I: Copy;
+    /// Type of f32 sums in one register.
+    type D: Copy;
     /// Type of 32-bit integers in one register.
     type R: Copy;
 
@@ -62,8 +64,12 @@ pub(crate) trait Simd: Copy {
     unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     /// `2^x` for `x ≤ 127`, with a relative error below 3e-7; 0 if the result underflows.
     unsafe fn exp2(x: Self::F) -> Self::F;
-    /// Sum of the elements of each of sixteen vectors.
-    unsafe fn sums(x: &[Self::F; LANES]) -> Self::F;
+    /// Zeros in one register.
+    unsafe fn no_sums() -> Self::D;
+    /// Adds the products `a · b` to `sum`, in one register.
+    unsafe fn fold(a: Self::F, b: Self::F, sum: Self::D) -> Self::D;
+    /// Sum of the elements of each of sixteen registers.
+    unsafe fn sums(x: &[Self::D; LANES]) -> Self::F;
     /// Returns true if any element of `a` is greater than its counterpart in `b`.
     unsafe fn any_above(a: Self::F, b: Self::F) -> bool;
     /// Loads [`CHUNK`] elements: the first half and the second.
@@ -84,8 +90,8 @@ pub(crate) trait Simd: Copy {
     unsafe fn pairs_of_rows(a: *const i8, b: *const i8) -> Self::I;
     /// Adds the products of pairs, `a.0 · b.0 + a.1 · b.1`, to `sum`.
     unsafe fn add_pairs(a: Self::I, b: Self::I, sum: Self::I) -> Self::I;
-    /// Zeros in one register.
-    unsafe fn no_sums() -> Self::R;
+    /// Integer zeros in one register.
+    unsafe fn no_int_sums() -> Self::R;
     /// Adds the products of pairs, as [`add_pairs`](Self::add_pairs) does, in one register.
     unsafe fn fold_pairs(a: Self::I, b: Self::I, sum: Self::R) -> Self::R;
     /// Sum of the integers of each of sixteen registers.

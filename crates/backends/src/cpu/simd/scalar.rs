@@ -13,6 +13,7 @@ type Lanes = [f32; LANES];
 impl Simd for Scalar {
     type F = Lanes;
     type I = [i32; LANES];
+    type D = Lanes;
     type R = [i32; LANES];
     const WIDE: bool = false;
     const PREFETCHES: bool = false;
@@ -70,6 +71,14 @@ impl Simd for Scalar {
         })
     }
     #[inline(always)]
+    unsafe fn no_sums() -> Lanes {
+        [0.0; LANES]
+    }
+    #[inline(always)]
+    unsafe fn fold(a: Lanes, b: Lanes, sum: Lanes) -> Lanes {
+        Self::fma(a, b, sum)
+    }
+    #[inline(always)]
     unsafe fn sums(x: &[Lanes; LANES]) -> Lanes {
         x.map(|x| x.iter().sum())
     }
@@ -117,7 +126,7 @@ impl Simd for Scalar {
         std::array::from_fn(|i| sum[i] + low(a[i]) * low(b[i]) + high(a[i]) * high(b[i]))
     }
     #[inline(always)]
-    unsafe fn no_sums() -> [i32; LANES] {
+    unsafe fn no_int_sums() -> [i32; LANES] {
         [0; LANES]
     }
     #[inline(always)]
