@@ -80,16 +80,14 @@ impl FirstSizes {
         (base as f64 * (f64::from(current) / PER_DOUBLING).exp2()) as usize
     }
 
-    /// Records that a list needed a size at the current step. The next step begins half of the way
-    /// up to the level of that size if it is higher, and one level down if it is lower.
+    /// Records that a list needed a size at the current step. The next step begins a quarter of the
+    /// way nearer to the level of that size: needs often differ by a factor of two from step to
+    /// step, and a sample that begins too small can still grow.
     pub(crate) fn learn(&self, list: usize, needed: f64, base: usize) {
         let level = level(needed, base);
         self.update(list, |current| {
-            if level > current {
-                current + (level - current).div_ceil(2)
-            } else {
-                current - u16::from(level < current)
-            }
+            let distance = level.abs_diff(current).div_ceil(4);
+            if level > current { current + distance } else { current - distance }
         });
     }
 
@@ -132,16 +130,16 @@ mod tests {
     fn first_sizes_depend_only_on_the_previous_step() {
         let sizes = FirstSizes::new(2);
         assert_eq!(sizes.begin(0, 0, 128), 128);
-        sizes.learn(0, 512.0, 128);
-        // Half of the way up two doublings.
+        sizes.learn(0, 2048.0, 128);
+        // A quarter of the way up four doublings.
         assert_eq!([sizes.begin(0, 1, 128), sizes.begin(1, 1, 128)], [256, 128]);
-        sizes.learn(0, 100.0, 128);
+        sizes.learn(0, 128.0, 128);
         assert_eq!(sizes.begin(0, 1, 128), 256, "a repeated step begins with the same size");
-        sizes.learn(0, 100.0, 128);
+        sizes.learn(0, 128.0, 128);
         let fork = sizes.clone();
-        assert_eq!(sizes.begin(0, 2, 128), 234, "an eighth of a doubling down");
+        assert_eq!(sizes.begin(0, 2, 128), 215, "a quarter of the way down a doubling");
         assert_eq!(sizes.begin(0, 9, 128), 128, "step 8 was not recorded");
-        assert_eq!(fork.begin(0, 2, 128), 234);
+        assert_eq!(fork.begin(0, 2, 128), 215);
         fork.learn_excess(0, 2048, 128);
         assert_eq!(fork.begin(0, 3, 128), 2048);
         fork.lower(0);
@@ -152,7 +150,7 @@ mod tests {
     fn saved_levels_continue() {
         let sizes = FirstSizes::new(2);
         sizes.begin(0, 7, 128);
-        sizes.learn(0, 512.0, 128);
+        sizes.learn(0, 2048.0, 128);
         let restored = FirstSizes::restore(&sizes.save()).unwrap();
         assert_eq!([restored.begin(0, 8, 128), restored.begin(1, 8, 128)], [256, 128]);
         assert!(FirstSizes::restore(&[0, u64::from(MAX_LEVEL) + 1]).is_none());

@@ -250,7 +250,11 @@ fn samples_that_begin_with_a_learned_size_keep_their_promise() {
         with_top(&HEADS, STRATIFIED, RATIO, &goals),
         with_ends_only(&one_population_of_each_kind(), CODES, RATIO, &goals),
     ] {
-        PromiseCase { successive: true, ..case }.check();
+        let case = PromiseCase { successive: true, ..case };
+        if case.sampler == CODES {
+            PromiseCase { share: "group", ..case.clone() }.check();
+        }
+        case.check();
     }
 }
 
