@@ -200,7 +200,8 @@ fn models_match_their_dequantised_weights() {
         let largest = expected.iter().flatten().fold(0.0_f32, |a, b| a.max(b.abs()));
         assert!(largest > 0.1, "{block_type:?}: {largest}");
         let distance = distance(&ours, &expected) / largest;
-        assert!(distance < 2e-5, "{block_type:?}: {distance:e}");
+        // Rounding errors of the products pass through softmax and experts of several layers.
+        assert!(distance < 5e-5, "{block_type:?}: {distance:e}");
 
         let others: usize = other_tensors().iter().map(|tensor| tensor.bytes.len()).sum();
         let in_memory = weight_bytes(&path).unwrap() as usize - others;
