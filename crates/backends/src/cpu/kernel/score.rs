@@ -83,7 +83,7 @@ impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockKeys<'_, '_, '_, E,
         }
     }
 
-    /// Computes the products of `R` rows, `[R][H]`: at most sixteen with AVX-512 and four
+    /// Computes the products of `R` rows, `[R][H]`: at most sixteen with AVX-512 and eight
     /// otherwise, so that sums stay in registers.
     #[inline(always)]
     unsafe fn dots<S: Simd, const H: usize, const R: usize>(
@@ -99,7 +99,7 @@ impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockKeys<'_, '_, '_, E,
             let queries = queries.add(offset);
             if S::WIDE || N <= 2 {
                 for (key, sums) in keys.iter().zip(&mut sums) {
-                    let (low, high) = self.load_key::<S>(key, offset);
+                    let (low, high) = Self::load_key::<S>(key, offset);
                     for (head, sum) in sums.iter_mut().enumerate() {
                         let query = load_query::<S>(queries.add(head * chunks * CHUNK));
                         *sum = S::fold(high, query.1, S::fold(low, query.0, *sum));
@@ -109,7 +109,7 @@ impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockKeys<'_, '_, '_, E,
                 // Each query is loaded once for all rows.
                 let mut rows = [(S::splat(0.0), S::splat(0.0)); R];
                 for (key, row) in keys.iter().zip(&mut rows) {
-                    *row = self.load_key::<S>(key, offset);
+                    *row = Self::load_key::<S>(key, offset);
                 }
                 for head in 0..N {
                     let query = load_query::<S>(queries.add(head * chunks * CHUNK));
@@ -134,7 +134,7 @@ impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockKeys<'_, '_, '_, E,
 
     /// Loads a chunk of a key.
     #[inline(always)]
-    unsafe fn load_key<S: Simd>(&self, key: &Vector<E>, offset: usize) -> (S::F, S::F) {
+    unsafe fn load_key<S: Simd>(key: &Vector<E>, offset: usize) -> (S::F, S::F) {
         if AHEAD {
             key.prefetch::<S>(offset);
         }

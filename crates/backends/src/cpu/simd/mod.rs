@@ -46,7 +46,7 @@ pub(crate) trait Simd: Copy {
     /// Type of 32-bit integers in one register.
     type R: Copy;
 
-    /// True if registers suffice for sixteen sums; otherwise they suffice for four.
+    /// True if registers suffice for sixteen sums of type `D`; otherwise they suffice for eight.
     const WIDE: bool;
     /// True if the prefetch functions do anything.
     const PREFETCHES: bool;
