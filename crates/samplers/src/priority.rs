@@ -63,7 +63,7 @@ mod keys;
 mod level;
 mod pilot;
 mod rigorous;
-mod scratch;
+mod row_levels;
 mod sizes;
 mod token_bounds;
 
@@ -277,7 +277,7 @@ fn variance_factors(levels: &[i16], now: i16, then: i16) -> Vec<f64> {
     for (factor, &level) in factors.iter_mut().zip(levels) {
         let [now, then] =
             [number(probability_level(level, now)), number(probability_level(level, then))];
-        *factor = (1.0 / f64::from(then) - 1.0) / f64::from(now);
+        *factor = f64::from(1.0 - then) / (f64::from(then) * f64::from(now));
     }
     factors
 }

@@ -194,9 +194,11 @@ impl<E: SampledElement> Accumulator for CpuAccumulator<'_, E> {
         residual: &Residual,
         p: &[f64],
         strata: Option<&Stratification>,
-    ) -> WeightedEstimates {
-        let weighed = self.sample.weighed(self.heads, &self.certain, member, p, strata);
-        weighed.unwrap_or_else(|| compute_weighed(self, member, residual, p, strata))
+    ) -> WeightedEstimates<'_> {
+        if !self.sample.has_fitting_values() {
+            return compute_weighed(self, member, residual, p, strata);
+        }
+        self.sample.weighed(self.heads, &self.certain, member, p, strata)
     }
 
     fn dense_from(&self, checked: bool) -> usize {

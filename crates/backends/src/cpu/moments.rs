@@ -5,7 +5,7 @@ use std::f64::consts::{LN_2, LOG2_E};
 use vattention_core::{
     SampleStats,
     sample::{Deviations, Moments, Residual, drift, max_or_nan, mean_of_lagged_squares, scale_up},
-    step::Softmax,
+    step::{Scratch, Softmax},
 };
 
 use super::kernel::{
@@ -36,7 +36,7 @@ pub(crate) struct ShiftedMoments {
 struct SamplePass {
     estimate: Estimate,
     /// `[b]`
-    e: Vec<f32>,
+    e: Scratch<f32>,
     centre: SpreadCentre,
     spread: Spread,
     lagged: LaggedSquares,
@@ -126,7 +126,7 @@ fn longest(norms: &[f32]) -> f32 {
 
 /// Vectors to multiply with the sample's values: each query head's output, then each one's
 /// `mean_w`.
-fn factors<E: SimdElement>(heads: &QueryHeads<'_, E>, passes: &[SamplePass]) -> Vec<SimdLine> {
+fn factors<E: SimdElement>(heads: &QueryHeads<'_, E>, passes: &[SamplePass]) -> Scratch<SimdLine> {
     let outs = passes.iter().flat_map(|pass| &pass.estimate.out);
     let means = passes.iter().flat_map(|pass| &pass.estimate.mean_w);
     let factors: Vec<f32> = outs.chain(means).copied().collect();
@@ -140,9 +140,8 @@ impl SamplePass {
         logits: &[f32],
         longest: f32,
     ) -> Self {
-        let mut e = Vec::new();
         let own_shift = (estimate.sample.shift() * LOG2_E) as f32;
-        exp2(heads.level, logits, own_shift, &mut e);
+        let e = exp2(heads.level, logits, own_shift);
         let centre = SpreadCentre {
             mean_e: (estimate.sample.denominator() / logits.len() as f64) as f32,
             out_squared: squared(&estimate.out) as f32,

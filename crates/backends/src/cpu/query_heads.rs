@@ -3,7 +3,10 @@
 use std::f64::consts::{LN_2, LOG2_E};
 
 use rayon::prelude::*;
-use vattention_core::{SoftmaxForm, step::Softmax};
+use vattention_core::{
+    SoftmaxForm,
+    step::{Scratch, Softmax},
+};
 
 use super::kernel::{
     GatheredRows, KvRows, Pass, PerRow, TileQueries, TileSums, TokenSpan, attend, gather,
@@ -168,7 +171,7 @@ impl<'a, E: SimdElement> QueryHeads<'a, E> {
         let stride = self.rows.value_chunks() * CHUNK;
         for tokens in tokens.chunks(PIECE) {
             let (count, before) = (tokens.len(), recorded.norms.len());
-            let mut logits = vec![0.0; count * self.tiles() * self.per_tile];
+            let mut logits = Scratch::new(count * self.tiles() * self.per_tile);
             recorded.norms.resize(before + count, 0.0);
             values.resize((before + count) * stride, E::Sample::default());
             let out = GatheredRows {
@@ -204,8 +207,8 @@ impl<'a, E: SimdElement> QueryHeads<'a, E> {
     ) -> Vec<Softmax> {
         let log_weights = log_weights.map(|weights| &weights[first..][..tokens.len()]);
         let pass = self.pass(*tokens, log_weights);
-        let no_rows = TileSums::new(self.per_tile, self.rows.value_chunks());
-        let mut tiles = vec![no_rows; self.tiles()];
+        let no_rows = |_| TileSums::new(self.per_tile, self.rows.value_chunks());
+        let mut tiles: Vec<TileSums> = (0..self.tiles()).map(no_rows).collect();
         attend(self.level, self.per_tile, &pass, &mut tiles, per_row);
         self.sums(tiles)
     }

@@ -1,5 +1,6 @@
 //! The sample drawn for the query heads of one token list.
 
+use std::borrow::Cow;
 use std::f64::consts::LN_2;
 use std::ops::RangeInclusive;
 
@@ -14,7 +15,7 @@ use super::moments::ShiftedMoments;
 use super::query_heads::{QueryHeads, add};
 use super::sample_rows::{PooledElement, SampleRows, SampledElement};
 use super::simd::CHUNK;
-use super::weighted::{CombinedSums, WeightedSample, wide};
+use super::weighted::{CombinedSums, WeightedSample};
 
 /// Number of samples whose memory a thread keeps. A thread that waits for parallel work can begin
 /// another KV head, so that two samples are in use.
@@ -141,9 +142,14 @@ impl<E: SampledElement> DrawnSample<E> {
         weighted.heads.into_iter().map(|head| head.sums).collect()
     }
 
+    /// Returns true if products of the values are in the range of f32.
+    pub(crate) fn has_fitting_values(&self) -> bool {
+        FITTING.contains(&largest(&self.stored.rows.norms))
+    }
+
     /// Estimates for the query head `member` from tokens with inclusion probabilities `p` `[b]`,
-    /// drawn within `strata` if there are any. `certain` are sums over deterministic tokens.
-    /// Returns `None` if products of the values are out of the range of f32.
+    /// drawn within `strata` if there are any. `certain` are sums over deterministic tokens. The
+    /// values must be [fitting](Self::has_fitting_values).
     pub(crate) fn weighed(
         &mut self,
         heads: &QueryHeads<'_, E>,
@@ -151,32 +157,26 @@ impl<E: SampledElement> DrawnSample<E> {
         member: usize,
         p: &[f64],
         strata: Option<&Stratification>,
-    ) -> Option<WeightedEstimates> {
+    ) -> WeightedEstimates<'_> {
         let stored = &mut self.stored;
-        if self.weighted.as_ref().is_none_or(|weighted| weighted.p != p) {
-            if !FITTING.contains(&largest(&stored.rows.norms)) {
-                return None;
-            }
+        let weighted = self.weighted.take().filter(|weighted| *weighted.p == *p);
+        let weighted = self.weighted.insert(weighted.unwrap_or_else(|| {
             stored.multiply(heads);
             let mut weighted = WeightedSample::new(heads, stored, p);
             weighted.multiply(heads, stored, certain);
-            self.weighted = Some(weighted);
-        }
-        let weighted = self.weighted.as_ref().expect("assigned above if it was missing");
+            weighted
+        }));
         let head = &weighted.heads[member];
-        let CombinedSums { certain, all, dot_out } =
+        let CombinedSums { certain, d, out, scale, e, dot_out } =
             head.combined.as_ref().expect("`multiply` was called");
-        let shift = certain.shift();
-        let scale = (head.sums.shift() - shift).exp();
-        let within =
-            strata.map(|strata| stored.within(heads, strata, &head.e, scale, &all.output()));
-        let e = wide(&head.e, scale);
-        Some(WeightedEstimates {
-            dot_out: dot_out.clone(),
-            fours: weighted.fours.clone(),
-            within,
-            ..WeightedEstimates::from_sums(shift, certain, all, e, weighted.norms.clone())
-        })
+        WeightedEstimates {
+            e: Cow::Borrowed(e),
+            norms: Cow::Borrowed(&weighted.norms),
+            dot_out: Cow::Borrowed(dot_out),
+            fours: Cow::Borrowed(&stored.fours),
+            within: strata.map(|strata| stored.within(heads, strata, &head.e, *scale, out)),
+            ..WeightedEstimates::from_sums(certain.shift(), certain, *d, out)
+        }
     }
 }
 

@@ -2,11 +2,10 @@
 
 use std::f64::consts::LN_2;
 use std::ops::Range;
-use std::rc::Rc;
 
 use vattention_core::{
     sample::{Centre, Stratification, StratumCentres, WeightedEstimates},
-    step::{Softmax, largest},
+    step::{Scratch, Softmax, largest},
 };
 
 use super::kernel::{exp2, fours, products, vectors, weigh};
@@ -21,11 +20,9 @@ const HEADS_PER_PASS: usize = 4;
 #[derive(Debug)]
 pub(crate) struct WeightedSample {
     /// Inclusion probability of each token, `[b]`.
-    pub(super) p: Vec<f64>,
+    pub(super) p: Scratch<f64>,
     /// Norms of values, `[b]`.
-    pub(super) norms: Rc<[f64]>,
-    /// Products of values within each group of four tokens; empty before [`Self::multiply`].
-    pub(super) fours: Rc<[[f64; 6]]>,
+    pub(super) norms: Scratch<f64>,
     pub(super) heads: Vec<WeightedHead>,
 }
 
@@ -33,7 +30,7 @@ pub(crate) struct WeightedSample {
 #[derive(Debug)]
 pub(super) struct WeightedHead {
     /// `e`, relative to the shift of the sums, `[b]`.
-    pub(super) e: Vec<f32>,
+    pub(super) e: Scratch<f32>,
     /// Sums with the weights `1 / π`.
     pub(super) sums: Softmax,
     /// Sums with the deterministic tokens; `None` before [`WeightedSample::multiply`].
@@ -45,10 +42,16 @@ pub(super) struct WeightedHead {
 pub(super) struct CombinedSums {
     /// Sums over the deterministic tokens.
     pub(super) certain: Softmax,
-    /// Sums over all tokens.
-    pub(super) all: Softmax,
-    /// Products of the sample's values with the output of `all`, `[b]`.
-    pub(super) dot_out: Vec<f64>,
+    /// Denominator over all tokens.
+    pub(super) d: f64,
+    /// Output over all tokens, `[value_dim]`.
+    pub(super) out: Vec<f64>,
+    /// Factor from `e` relative to the sample's shift to `e` relative to the shift of `certain`.
+    pub(super) scale: f64,
+    /// `e`, relative to the shift of `certain`, `[b]`.
+    pub(super) e: Scratch<f64>,
+    /// Products of the sample's values with the output, `[b]`.
+    pub(super) dot_out: Scratch<f64>,
 }
 
 impl WeightedSample {
@@ -57,11 +60,14 @@ impl WeightedSample {
         stored: &SampleRows<E::Sample>,
         p: &[f64],
     ) -> Self {
-        let weights: Vec<f32> = p.iter().map(|&p| 1.0 / p as f32).collect();
+        let mut weights = Scratch::new(p.len());
+        weights.iter_mut().zip(p).for_each(|(weight, &p)| *weight = 1.0 / p as f32);
         let logits = stored.rows.logits.chunks(HEADS_PER_PASS);
         let heads = logits.flat_map(|logits| WeightedHead::sum(heads, stored, logits, &weights));
-        let (norms, fours) = (wide(&stored.rows.norms, 1.0).into(), Rc::default());
-        Self { p: p.to_vec(), norms, fours, heads: heads.collect() }
+        let heads = heads.collect();
+        let mut own_p = Scratch::new(p.len());
+        own_p.copy_from_slice(p);
+        Self { p: own_p, norms: wide(&stored.rows.norms, 1.0), heads }
     }
 
     /// Computes the products of the values with each query head's output.
@@ -71,24 +77,26 @@ impl WeightedSample {
         stored: &SampleRows<E::Sample>,
         certain: &[Softmax],
     ) {
-        self.fours = stored.fours[..].into();
-        let mut sums = Vec::with_capacity(self.heads.len());
+        let mut totals = Vec::with_capacity(self.heads.len());
         let mut outs = Vec::with_capacity(self.heads.len() * heads.value_dim());
         for (head, certain) in self.heads.iter().zip(certain) {
             let mut certain = certain.clone();
             certain.rebase(certain.shift().max(head.sums.shift()));
             let mut all = certain.clone();
             all.merge(&head.sums);
-            outs.extend(all.output().into_iter().map(|x| x as f32));
-            sums.push((certain, all));
+            let out = all.output();
+            outs.extend(out.iter().map(|&x| x as f32));
+            totals.push((certain, all.denominator(), out));
         }
         let chunks = heads.rows.value_chunks();
         let outs = vectors::<E::Sample>(&outs, heads.value_dim(), 1.0, 1, chunks);
         let products = products(heads.level, &stored.values, chunks * CHUNK, &outs);
         let mut products = products.chunks(self.p.len().max(1));
-        for (head, (certain, all)) in self.heads.iter_mut().zip(sums) {
+        for (head, (certain, d, out)) in self.heads.iter_mut().zip(totals) {
+            let scale = (head.sums.shift() - certain.shift()).exp();
+            let e = wide(&head.e, scale);
             let dot_out = wide(products.next().unwrap_or_default(), 1.0);
-            head.combined = Some(CombinedSums { certain, all, dot_out });
+            head.combined = Some(CombinedSums { certain, d, out, scale, e, dot_out });
         }
     }
 }
@@ -103,14 +111,18 @@ impl WeightedHead {
         weights: &[f32],
     ) -> Vec<Self> {
         let shifts: Vec<f32> = logits.iter().map(|logits| largest(logits)).collect();
-        let e = logits.iter().zip(&shifts).map(|(logits, &shift)| {
-            let mut e = Vec::new();
-            exp2(heads.level, logits, shift, &mut e);
-            e
-        });
-        let e: Vec<Vec<f32>> = e.collect();
-        let times = |e: &Vec<f32>| e.iter().zip(weights).map(|(e, weight)| e * weight).collect();
-        let weights: Vec<Vec<f32>> = e.iter().map(times).collect();
+        let e = logits.iter().zip(&shifts).map(|(logits, &shift)| exp2(heads.level, logits, shift));
+        let e: Vec<Scratch<f32>> = e.collect();
+        let times = |e: &Scratch<f32>| {
+            let mut products = Scratch::new(e.len());
+            let factors = e.iter().zip(weights);
+            products
+                .iter_mut()
+                .zip(factors)
+                .for_each(|(product, (e, weight))| *product = e * weight);
+            products
+        };
+        let weights: Vec<Scratch<f32>> = e.iter().map(times).collect();
         let (stride, dim) = (heads.rows.value_chunks() * CHUNK, heads.value_dim());
         let (level, values) = (heads.level, &stored.values[..]);
         let numerators: Vec<Vec<f64>> = match &weights[..] {
@@ -149,8 +161,10 @@ fn sum(numbers: &[f32]) -> f64 {
 }
 
 /// Converts numbers to f64, times `unit`.
-pub(super) fn wide(numbers: &[f32], unit: f64) -> Vec<f64> {
-    numbers.iter().map(|&x| unit * f64::from(x)).collect()
+pub(super) fn wide(numbers: &[f32], unit: f64) -> Scratch<f64> {
+    let mut wide = Scratch::new(numbers.len());
+    wide.iter_mut().zip(numbers).for_each(|(wide, &x)| *wide = unit * f64::from(x));
+    wide
 }
 
 /// Runs of neighbouring tokens of one stratum. `strata` is the stratum of each token.
@@ -206,7 +220,7 @@ impl<T: PooledElement> SampleRows<T> {
             let average: Vec<f32> = average.iter().map(|&x| x as f32).collect();
             let average = vectors::<T>(&average, dim, 1.0, 1, chunks);
             let products = products(heads.level, values(&run), chunks * CHUNK, &average);
-            dot_centre.extend(products.into_iter().map(|x| scale * f64::from(x)));
+            dot_centre.extend(products.iter().map(|&x| scale * f64::from(x)));
         }
         let scaled =
             |average: &Vec<f64>| -> Vec<f64> { average.iter().map(|x| scale * x).collect() };

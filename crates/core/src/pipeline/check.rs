@@ -17,31 +17,44 @@ use crate::{
         Centre, Moments, Residual, SampleStats, Stratification, StratumCentres, WeightedEstimates,
         max_or_nan,
     },
+    step::Scratch,
 };
 
-/// Inclusion probabilities, strata and variance factors of a design's drawn tokens at one check.
+/// State of a design at one check, which all query heads share.
 pub(crate) struct DesignSnapshot {
     size: usize,
     pub(crate) probabilities: Vec<f64>,
     pub(crate) strata: Option<Stratification>,
+    /// Weight of each token's squared term in the variance of an estimated variance: `1 − π` for
+    /// independent draws, 1 within strata.
+    weights: Scratch<f64>,
+    /// Number of tokens drawn from each stratum.
+    drawn_by_stratum: Vec<f64>,
     /// φ of each token at this size, and at the other sizes for which it has been computed.
-    factors: RefCell<Vec<(usize, Rc<[f64]>)>>,
+    factors: RefCell<Vec<(usize, Rc<Vec<f64>>)>>,
 }
 
 impl DesignSnapshot {
     /// Records the state of a design at a sample size.
     pub(crate) fn new(design: &dyn Design, size: usize) -> Self {
         let (probabilities, strata) = (design.probabilities(), design.strata());
-        Self { size, probabilities, strata, factors: RefCell::default() }
+        let mut weights = Scratch::new(probabilities.len());
+        for (weight, p) in weights.iter_mut().zip(&probabilities) {
+            *weight = if strata.is_some() { 1.0 } else { 1.0 - p };
+        }
+        let drawn = strata.as_ref().map_or_else(Vec::new, Stratification::drawn);
+        let drawn_by_stratum = drawn.into_iter().map(|drawn| drawn as f64).collect();
+        let factors = RefCell::default();
+        Self { size, probabilities, strata, weights, drawn_by_stratum, factors }
     }
 
     /// Returns φ of each token at a size. It is the same for all query heads.
-    fn factors(&self, design: &dyn Design, size: usize) -> Rc<[f64]> {
+    fn factors(&self, design: &dyn Design, size: usize) -> Rc<Vec<f64>> {
         let mut computed = self.factors.borrow_mut();
         if let Some((_, factors)) = computed.iter().find(|entry| entry.0 == size) {
             return factors.clone();
         }
-        let factors: Rc<[f64]> = design.factors(size).into();
+        let factors = Rc::new(design.factors(size));
         computed.push((size, factors.clone()));
         factors
     }
@@ -58,20 +71,15 @@ pub(crate) struct SampleCheck<'a> {
     stats: SampleStats,
     /// `|x − m|²` of each token drawn.
     squares: Squares,
-    /// Weight of each token's squared term in the variance of an estimated variance: `1 − π` for
-    /// independent draws, 1 within strata.
-    weights: Vec<f64>,
-    /// Number of tokens drawn from each stratum.
-    drawn_by_stratum: Vec<f64>,
     /// Inverse effective rank of the covariance of `w` (eq. 7' or 7'').
     inverse_rank: f64,
 }
 
 /// `|x − m|²` of each token drawn.
 struct Squares {
-    w: Vec<f64>,
-    ev: Vec<f64>,
-    e: Vec<f64>,
+    w: Scratch<f64>,
+    ev: Scratch<f64>,
+    e: Scratch<f64>,
 }
 
 /// Predicted variance of a total.
@@ -87,10 +95,10 @@ impl<'a> SampleCheck<'a> {
         design: &'a dyn Design,
         snapshot: &'a DesignSnapshot,
         reader: usize,
-        sample: &WeightedEstimates,
+        sample: &WeightedEstimates<'_>,
         residual: &Residual,
     ) -> Self {
-        let DesignSnapshot { size, probabilities, strata, .. } = snapshot;
+        let DesignSnapshot { size, strata, .. } = snapshot;
         let factors = &snapshot.factors(design, *size);
         let squares = match (&sample.within, strata) {
             (Some(within), Some(strata)) => Squares::within(sample, within, &strata.strata),
@@ -105,8 +113,6 @@ impl<'a> SampleCheck<'a> {
         let [trace, squared] = traces(factors, &squares.w);
         // Pairs of different tokens leave out the products of tokens with themselves.
         let diagonal = if trace == 0.0 { 0.0 } else { squared / (trace * trace) };
-        let weight = |p: &f64| if strata.is_some() { 1.0 } else { 1.0 - p };
-        let drawn = strata.as_ref().map_or_else(Vec::new, Stratification::drawn);
         Self {
             design,
             snapshot,
@@ -114,8 +120,6 @@ impl<'a> SampleCheck<'a> {
             shift: sample.shift,
             stats: stats(*size, sample, residual),
             squares,
-            weights: probabilities.iter().map(weight).collect(),
-            drawn_by_stratum: drawn.into_iter().map(|drawn| drawn as f64).collect(),
             inverse_rank: pairs.map_or(1.0, |pairs| pairs.min(1.0) + diagonal),
         }
     }
@@ -148,17 +152,19 @@ impl<'a> SampleCheck<'a> {
     /// Variances of the estimated totals of `w`, `e v` and `e`, from φ of each token.
     fn variances(&self, factors: &[f64]) -> [Variance; 3] {
         let Squares { w, ev, e } = &self.squares;
-        [w, ev, e].map(|squares| {
-            let [variance, mut fourths] = sum_squares_and_fourths(factors, squares, &self.weights);
-            if let Some(Stratification { strata, .. }) = &self.snapshot.strata {
-                let mut sums = vec![0.0; self.drawn_by_stratum.len()];
-                for ((&stratum, factor), square) in strata.iter().zip(factors).zip(squares) {
+        let DesignSnapshot { weights, strata, drawn_by_stratum: drawn, .. } = self.snapshot;
+        let mut sums = sum_squares_and_fourths(factors, weights, &self.squares);
+        if let Some(Stratification { strata, .. }) = strata {
+            for ([_, fourths], squares) in sums.iter_mut().zip([w, ev, e]) {
+                let mut sums = vec![0.0; drawn.len()];
+                for ((&stratum, factor), square) in strata.iter().zip(factors).zip(&**squares) {
                     sums[stratum] += factor * square;
                 }
-                let drawn = &self.drawn_by_stratum;
                 let means = sums.iter().zip(drawn).map(|(sum, n)| sum * sum / n.max(1.0));
-                fourths -= means.sum::<f64>();
+                *fourths -= means.sum::<f64>();
             }
+        }
+        sums.map(|[variance, fourths]| {
             let fourths = max_or_nan(fourths, 0.0);
             let relative_error_squared =
                 if variance == 0.0 { 0.0 } else { fourths / (variance * variance) };
@@ -170,85 +176,104 @@ impl<'a> SampleCheck<'a> {
 /// Number of partial sums. Loops over this number of sums are compiled to vector instructions.
 const LANES: usize = 16;
 
-/// Sums of the `N` terms that `compute` returns for the numbers at each place of three slices.
+/// Sums of the `N` terms that `compute` returns for the numbers at each place of `M` columns of one
+/// length.
 #[inline(always)]
-fn sum_terms<const N: usize>(
-    a: &[f64],
-    b: &[f64],
-    c: &[f64],
-    compute: impl Fn(f64, f64, f64) -> [f64; N],
+fn sum_terms<const M: usize, const N: usize>(
+    columns: [&[f64]; M],
+    compute: impl Fn([f64; M]) -> [f64; N],
 ) -> [f64; N] {
     let mut sums = [[0.0; LANES]; N];
-    let (a, b, c) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>(), c.as_chunks::<LANES>());
-    for ((a, b), c) in a.0.iter().zip(b.0).zip(c.0) {
+    let len = columns[0].len();
+    let whole = len / LANES * LANES;
+    for first in (0..whole).step_by(LANES) {
+        let columns: [&[f64; LANES]; M] = std::array::from_fn(|column| {
+            columns[column][first..].first_chunk().expect("all columns have one length")
+        });
         for lane in 0..LANES {
-            let terms = compute(a[lane], b[lane], c[lane]);
+            let terms = compute(columns.map(|column| column[lane]));
             for (sums, term) in sums.iter_mut().zip(terms) {
                 sums[lane] += term;
             }
         }
     }
-    for (lane, ((a, b), c)) in a.1.iter().zip(b.1).zip(c.1).enumerate() {
-        for (sums, term) in sums.iter_mut().zip(compute(*a, *b, *c)) {
-            sums[lane] += term;
+    for place in whole..len {
+        let terms = compute(columns.map(|column| column[place]));
+        for (sums, term) in sums.iter_mut().zip(terms) {
+            sums[place - whole] += term;
         }
     }
-    sums.map(|sums| sums.iter().sum())
+    sums.map(|mut sums| {
+        for half in [8, 4, 2, 1] {
+            for lane in 0..half {
+                sums[lane] += sums[lane + half];
+            }
+        }
+        sums[0]
+    })
 }
 
-/// `Σ φ |x − m|²`, and the sum of its squared terms, each multiplied by its weight.
+/// `Σ φ |x − m|²`, and the sum of its squared terms, each multiplied by its weight, for `w`, `e v`
+/// and `e`.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma", "x86_64+avx2+fma"))]
-fn sum_squares_and_fourths(factors: &[f64], squares: &[f64], weights: &[f64]) -> [f64; 2] {
-    sum_terms(factors, squares, weights, |factor, square, weight| {
-        let term = factor * square;
-        [term, term * term * weight]
-    })
+fn sum_squares_and_fourths(factors: &[f64], weights: &[f64], squares: &Squares) -> [[f64; 2]; 3] {
+    let columns = [factors, weights, &squares.w, &squares.ev, &squares.e];
+    let [w, w_fourths, ev, ev_fourths, e, e_fourths] =
+        sum_terms(columns, |[factor, weight, w, ev, e]| {
+            let [w, ev, e] = [factor * w, factor * ev, factor * e];
+            [w, w * w * weight, ev, ev * ev * weight, e, e * e * weight]
+        });
+    [[w, w_fourths], [ev, ev_fourths], [e, e_fourths]]
 }
 
 /// Variance of the total of `w`, `Σ φ |w − m|²`, and the sum of its squared terms.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma", "x86_64+avx2+fma"))]
 fn traces(factors: &[f64], w: &[f64]) -> [f64; 2] {
-    sum_terms(factors, w, w, |factor, w, _| {
+    sum_terms([factors, w], |[factor, w]| {
         let term = factor * w;
         [term, term * term]
     })
 }
 
 impl Squares {
+    /// Memory for the squares of this number of tokens, whose values are unspecified.
+    fn unset(tokens: usize) -> Self {
+        Self { w: Scratch::new(tokens), ev: Scratch::new(tokens), e: Scratch::new(tokens) }
+    }
+
     /// Squares for independent draws, where `m` is 0.
-    fn new(sample: &WeightedEstimates) -> Self {
-        let zeros = || vec![0.0; sample.e.len()];
-        let mut squares = Self { w: zeros(), ev: zeros(), e: zeros() };
+    fn new(sample: &WeightedEstimates<'_>) -> Self {
+        let mut squares = Self::unset(sample.e.len());
         set_squares(sample, &mut squares);
         squares
     }
 
     /// Squares for draws within strata. `strata` `[b]` has the stratum of each token.
-    fn within(sample: &WeightedEstimates, within: &StratumCentres, strata: &[usize]) -> Self {
+    fn within(sample: &WeightedEstimates<'_>, within: &StratumCentres, strata: &[usize]) -> Self {
         let WeightedEstimates { e, norms, out_squared, .. } = sample;
-        let mut squares = Self { w: Vec::new(), ev: Vec::new(), e: Vec::new() };
+        let mut squares = Self::unset(strata.len());
         for (i, &stratum) in strata.iter().enumerate() {
             let (centre, dot_centre) = (within.centres[stratum], within.dot_centre[i]);
             let along = along_centre(sample, i, centre, dot_centre);
             let w = sample.square(i) - 2.0 * along + centre.square_of_w(*out_squared);
             let ev = (e[i] * norms[i]).powi(2) - 2.0 * e[i] * dot_centre + centre.squared;
-            squares.w.push(max_or_nan(w, 0.0));
-            squares.ev.push(max_or_nan(ev, 0.0));
-            squares.e.push((e[i] - centre.e).powi(2));
+            squares.w[i] = max_or_nan(w, 0.0);
+            squares.ev[i] = max_or_nan(ev, 0.0);
+            squares.e[i] = (e[i] - centre.e).powi(2);
         }
         squares
     }
 }
 
 /// `w · m` of a token, where `m` is its stratum's centre and `dot_centre` is `v · μ`.
-fn along_centre(sample: &WeightedEstimates, i: usize, centre: Centre, dot_centre: f64) -> f64 {
+fn along_centre(sample: &WeightedEstimates<'_>, i: usize, centre: Centre, dot_centre: f64) -> f64 {
     let (e, dot_out, out_squared) = (sample.e[i], sample.dot_out[i], sample.out_squared);
     e * (dot_centre - centre.e * dot_out - centre.dot_out + centre.e * out_squared)
 }
 
 /// `|w|²`, `|e v|²` and `e²` of each token, from products of its value.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma", "x86_64+avx2+fma"))]
-fn set_squares(sample: &WeightedEstimates, out: &mut Squares) {
+fn set_squares(sample: &WeightedEstimates<'_>, out: &mut Squares) {
     let WeightedEstimates { e, norms, dot_out, out_squared, .. } = sample;
     let tokens = e.len();
     // Slices of one length, so that the loop has no bounds checks.
@@ -267,7 +292,7 @@ fn set_squares(sample: &WeightedEstimates, out: &mut Squares) {
 }
 
 /// Statistics of a sample of `size` tokens apart from its variances, which are not set.
-fn stats(size: usize, sample: &WeightedEstimates, residual: &Residual) -> SampleStats {
+fn stats(size: usize, sample: &WeightedEstimates<'_>, residual: &Residual) -> SampleStats {
     let Residual { n_s, visible, query_heads, max_norm_v, .. } = *residual;
     let moments = Moments {
         value_dim: sample.value_dim,
@@ -286,7 +311,7 @@ fn stats(size: usize, sample: &WeightedEstimates, residual: &Residual) -> Sample
 /// first term of eq. 7'). `None` for fewer than four tokens, or if all terms are 0.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma", "x86_64+avx2+fma"))]
 fn alignment_of_tokens(
-    sample: &WeightedEstimates,
+    sample: &WeightedEstimates<'_>,
     factors: &[f64],
     squares: &[f64],
 ) -> Option<f64> {
@@ -313,7 +338,7 @@ fn alignment_of_tokens(
 /// mean of the strata's alignments, weighted by their parts of the trace (first term of eq. 7'').
 /// A stratum without such pairs has alignment 1, as if all its tokens were parallel.
 fn alignment_within(
-    sample: &WeightedEstimates,
+    sample: &WeightedEstimates<'_>,
     within: &StratumCentres,
     strata: &[usize],
     factors: &[f64],

@@ -42,7 +42,7 @@ pub trait Accumulator {
         residual: &Residual,
         p: &[f64],
         strata: Option<&Stratification>,
-    ) -> WeightedEstimates {
+    ) -> WeightedEstimates<'_> {
         compute_weighed(self, reader, residual, p, strata)
     }
 
@@ -73,7 +73,7 @@ pub fn compute_weighed<T: Accumulator + ?Sized>(
     residual: &Residual,
     p: &[f64],
     strata: Option<&Stratification>,
-) -> WeightedEstimates {
+) -> WeightedEstimates<'static> {
     let mut weighed = WeightedEstimates::default();
     accumulator.sample(reader, residual, &mut |sample, shift| {
         weighed = WeightedEstimates::new(sample, p, strata, shift);

@@ -4,7 +4,7 @@
 //! centre of `e`, then `m = μ − ē o^` is the centre of `w = e (v − o^)`, and
 //! `w · m = e (v · μ − ē v · o^ − μ · o^ + ē |o^|²)`.
 
-use std::rc::Rc;
+use std::borrow::Cow;
 
 use crate::{
     sample::{Sample, Stratification, drift, stats::norm},
@@ -15,7 +15,7 @@ use crate::{
 /// The `b` tokens are in draw order; each was drawn independently of the others, or within its
 /// stratum.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct WeightedEstimates {
+pub struct WeightedEstimates<'a> {
     /// Logit that exponentials are relative to.
     pub shift: f64,
     /// Number of elements of a value.
@@ -29,14 +29,14 @@ pub struct WeightedEstimates {
     /// Distance `|o^ − c|` from the output `c` of the picked tokens; see [`drift`].
     pub drift: f64,
     /// `e` of each token, `[b]`.
-    pub e: Vec<f64>,
-    /// `|v|` of each token, `[b]`, shared by the query heads.
-    pub norms: Rc<[f64]>,
+    pub e: Cow<'a, [f64]>,
+    /// `|v|` of each token, `[b]`.
+    pub norms: Cow<'a, [f64]>,
     /// `v · o^` of each token, `[b]`.
-    pub dot_out: Vec<f64>,
+    pub dot_out: Cow<'a, [f64]>,
     /// `v · v'` for the [`PAIRS`](Self::PAIRS) of each four successive tokens `4 i .. 4 i + 4`,
-    /// `[b / 4]`, shared by the query heads.
-    pub fours: Rc<[[f64; 6]]>,
+    /// `[b / 4]`.
+    pub fours: Cow<'a, [[f64; 6]]>,
     /// Centres of the strata, if tokens were drawn within strata.
     pub within: Option<StratumCentres>,
 }
@@ -101,7 +101,7 @@ fn dot(value: &[f32], vector: &[f64]) -> f64 {
     value.iter().zip(vector).map(|(&v, x)| f64::from(v) * x).sum()
 }
 
-impl WeightedEstimates {
+impl<'a> WeightedEstimates<'a> {
     /// Number of successive tokens whose values are multiplied with each other.
     pub const FOUR: usize = 4;
 
@@ -143,8 +143,7 @@ impl WeightedEstimates {
             d += weight;
             n.iter_mut().zip(*value).for_each(|(n, &v)| *n += weight * f64::from(v));
         }
-        let total = Softmax::from_sums(0.0, d, n);
-        let out = total.output();
+        let out = Softmax::from_sums(0.0, d, n).output();
         let product = |a: &[f32], b: &[f32]| {
             a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>()
         };
@@ -153,33 +152,24 @@ impl WeightedEstimates {
             dot_out: values.iter().map(|value| dot(value, &out)).collect(),
             fours: values.chunks_exact(Self::FOUR).map(four).collect(),
             within: strata.map(|strata| StratumCentres::new(strata, sample.e, &values, &out)),
-            ..Self::from_sums(shift, sample.certain, &total, sample.e.to_vec(), norms)
+            e: sample.e.to_vec().into(),
+            norms,
+            ..Self::from_sums(shift, sample.certain, d, &out)
         }
     }
 
-    /// Computes the estimates from the sums over the picked tokens and over all tokens read, which
-    /// are relative to the same shift. The dot products (`dot_out`, `fours` and `within`) are not
-    /// set.
-    pub fn from_sums(
-        shift: f64,
-        certain: &Softmax,
-        all: &Softmax,
-        e: Vec<f64>,
-        norms: Rc<[f64]>,
-    ) -> Self {
-        let out = all.output();
+    /// Computes the estimates that do not depend on single tokens: from the sums over the picked
+    /// tokens, the denominator `d` over all tokens read, relative to the same shift, and the output
+    /// `out` `[value_dim]`. The fields of the tokens are empty.
+    pub fn from_sums(shift: f64, certain: &Softmax, d: f64, out: &[f64]) -> Self {
         Self {
             shift,
             value_dim: out.len(),
-            d: all.denominator(),
+            d,
             d_certain: certain.denominator(),
             out_squared: out.iter().map(|o| o * o).sum(),
-            drift: drift(&out, certain),
-            e,
-            norms,
-            dot_out: Vec::new(),
-            fours: Rc::default(),
-            within: None,
+            drift: drift(out, certain),
+            ..Self::default()
         }
     }
 }

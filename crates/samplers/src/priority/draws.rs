@@ -1,13 +1,18 @@
 //! Draws of the tokens between two thresholds.
 
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::{
+    __m256i, __m512i, _mm256_cmpgt_epi8, _mm256_movemask_epi8, _mm256_setzero_si256,
+    _mm512_test_epi8_mask,
+};
+
 use multiversion::multiversion;
+use multiversion::target::match_target;
 use vattention_core::sample::Uniforms;
 
 use super::level::uniform;
-use super::sizes::draw_bound;
-
-/// Number of tokens that are compared together.
-const LANES: usize = 64;
+use super::row_levels::{LANES, padded};
+use super::sizes::{FIXED, draw_bound};
 
 /// Appends the tokens that are drawn at threshold `t` but not at `before`, the last threshold.
 ///
@@ -47,22 +52,30 @@ fn append_ascending(
     t: i16,
     out: &mut Vec<u32>,
 ) {
+    let (whole, rest) = sizes.as_chunks::<LANES>();
+    let last = padded(rest, FIXED);
     let (mut numbers, mut hits) = ([0_i16; LANES], [0_u8; LANES]);
-    for (i, sizes) in sizes.chunks(LANES).enumerate() {
-        let first = (i * LANES) as u32;
+    for i in 0..=whole.len() {
+        let (sizes, first) = (whole.get(i).unwrap_or(&last), (i * LANES) as u32);
         for (lane, number) in numbers.iter_mut().enumerate() {
             *number = uniform(uniforms.number(first + lane as u32) >> 8);
         }
-        hits[sizes.len()..].fill(0);
-        for ((hit, &size), &number) in hits.iter_mut().zip(sizes).zip(&numbers) {
-            *hit = u8::from(number < draw_bound(size, t));
+        for lane in 0..LANES {
+            hits[lane] = u8::from(numbers[lane] < draw_bound(sizes[lane], t));
         }
         if let Some(before) = before {
-            for ((hit, &size), &number) in hits.iter_mut().zip(sizes).zip(&numbers) {
-                *hit &= u8::from(number >= draw_bound(size, before));
+            for lane in 0..LANES {
+                hits[lane] &= u8::from(numbers[lane] >= draw_bound(sizes[lane], before));
             }
         }
-        let mut bits = pack_bits(&hits);
+        #[allow(unsafe_code, unused_unsafe, reason = "safe only in a version for these machines")]
+        let mut bits = match_target! {
+            // SAFETY: These arms are compiled only where their instructions are enabled: by this
+            // version of the function, or for the whole build.
+            "x86_64+avx512f+avx512bw" => unsafe { pack_bits_avx512(&hits) },
+            "x86_64+avx2" => unsafe { pack_bits_avx2(&hits) },
+            _ => pack_bits(&hits),
+        };
         while bits != 0 {
             out.push(first + bits.trailing_zeros());
             bits &= bits - 1;
@@ -72,17 +85,54 @@ fn append_ascending(
 
 /// Packs bytes, each of which is 0 or 1, into bits.
 #[inline(always)]
+#[allow(dead_code, reason = "a build for AVX2 or AVX-512 alone never calls it")]
 fn pack_bits(bytes: &[u8; LANES]) -> u64 {
-    // The product moves byte `i` to bit `56 + i`.
-    const TO_BITS: u64 = 0x0102_0408_1020_4080;
-    let bits = |eight: &[u8; 8]| u64::from_le_bytes(*eight).wrapping_mul(TO_BITS) >> 56;
-    let eights = bytes.as_chunks::<8>().0.iter();
-    eights.enumerate().fold(0, |mask, (i, eight)| mask | bits(eight) << (8 * i))
+    bytes.iter().rev().fold(0, |bits, &byte| bits << 1 | u64::from(byte))
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn pack_bits_avx512(bytes: &[u8; LANES]) -> u64 {
+    let bytes: __m512i = bytemuck::must_cast(*bytes);
+    _mm512_test_epi8_mask(bytes, bytes)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+#[allow(dead_code, reason = "a build for AVX-512 alone never calls it")]
+fn pack_bits_avx2(bytes: &[u8; LANES]) -> u64 {
+    let halves: [__m256i; 2] = bytemuck::must_cast(*bytes);
+    let [low, high] = halves.map(|half| {
+        let ones = _mm256_cmpgt_epi8(half, _mm256_setzero_si256());
+        u64::from(_mm256_movemask_epi8(ones) as u32)
+    });
+    low | high << 32
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// All versions for this machine pack the same bits.
+    #[test]
+    fn bytes_are_packed_in_order() {
+        let bytes: [u8; LANES] = std::array::from_fn(|i| u8::from(i * i % 7 < 3));
+        let bits = pack_bits(&bytes);
+        for (i, &byte) in bytes.iter().enumerate() {
+            assert_eq!(bits >> i & 1, u64::from(byte), "{i}");
+        }
+        #[cfg(target_arch = "x86_64")]
+        #[allow(unsafe_code, reason = "the machine's instructions are tested")]
+        // SAFETY: Each function is called only on a machine with its instructions.
+        unsafe {
+            if is_x86_feature_detected!("avx2") {
+                assert_eq!(pack_bits_avx2(&bytes), bits);
+            }
+            if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
+                assert_eq!(pack_bits_avx512(&bytes), bits);
+            }
+        }
+    }
 
     /// The counts of each token at each place, and of neighbours that stay neighbours, are within
     /// six standard deviations of their means under uniform permutations.

@@ -18,13 +18,14 @@
 //! information.
 
 use half::bf16;
-use multiversion::multiversion;
-use vattention_core::{Picks, SoftmaxForm, step::Element};
+use vattention_core::{
+    Picks, SoftmaxForm,
+    step::{Element, Scratch},
+};
 use vattention_index::CodeDeviations;
 
 use super::keys;
 use super::level::{STEPS_TO_E, rounded};
-use super::scratch::Scratch;
 
 /// `z`: the guard covers errors of a code up to this number of standard deviations.
 const GUARD: f32 = 2.82;
@@ -44,6 +45,8 @@ pub(super) struct Scan<'a> {
     pub(super) largest: f32,
     /// Upper bounds on the norms of the values, `[visible]`.
     pub(super) norms: &'a [bf16],
+    /// Largest of the norms.
+    pub(super) longest: bf16,
     /// Errors of the scores.
     pub(super) errors: LogitErrors<'a>,
 }
@@ -92,16 +95,6 @@ impl LogitErrors<'_> {
             *exponent = *exponent - score + rounding;
         }
         Self::Capped { exponents, proved: self.is_proved() }
-    }
-
-    /// Adds each token's exponent to its level, `[visible]`.
-    pub(super) fn raise(&self, levels: &mut [i16]) {
-        match self {
-            Self::Proved(errors) => raise_by_bounds(levels, errors),
-            Self::Deviations(codes) => raise_by_deviations(levels, codes.factors, codes.unit),
-            Self::Common(_) => {}
-            Self::Capped { exponents, .. } => raise_by_exponents(levels, exponents),
-        }
     }
 
     /// Bound common to all tokens, which sizes do not include; 0 if there is none.
@@ -165,14 +158,14 @@ pub(super) fn always_read(scans: &[Scan<'_>], picks: &Picks, pilot: Vec<usize>) 
 
 /// Exponent of a code whose score's error has the standard deviation `sigma`.
 #[inline(always)]
-fn deviation_exponent(sigma: f32) -> f32 {
+pub(super) fn deviation_exponent(sigma: f32) -> f32 {
     let (mean, guard) = (0.5 * sigma * sigma, GUARD * sigma - GUARD_OFFSET);
     if guard > mean { guard } else { mean }
 }
 
 /// Exponent of a copy with the error bound `radius`, the `r` of [`keys`].
 #[inline(always)]
-fn bound_exponent(radius: f32, errors: &keys::KeyErrors<'_>) -> f32 {
+pub(super) fn bound_exponent(radius: f32, errors: &keys::KeyErrors<'_>) -> f32 {
     errors.query * radius + errors.underflow
 }
 
@@ -185,30 +178,9 @@ fn is_beyond(exponent: f32) -> bool {
 /// Exponent in steps of a level. It is clamped to the limit: sizes of tokens beyond the limit are
 /// not used.
 #[inline(always)]
-fn steps(exponent: f32) -> i16 {
+pub(super) fn steps(exponent: f32) -> i16 {
     let exponent = if exponent < LIMIT { exponent } else { LIMIT };
     rounded(exponent * STEPS_TO_E)
-}
-
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn raise_by_deviations(levels: &mut [i16], factors: &[bf16], unit: f32) {
-    for (level, factor) in levels.iter_mut().zip(factors) {
-        *level = level.wrapping_add(steps(deviation_exponent(unit * factor.wide())));
-    }
-}
-
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn raise_by_bounds(levels: &mut [i16], errors: &keys::KeyErrors<'_>) {
-    for (level, &radius) in levels.iter_mut().zip(errors.radii) {
-        *level = level.wrapping_add(steps(bound_exponent(radius, errors)));
-    }
-}
-
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn raise_by_exponents(levels: &mut [i16], exponents: &[f32]) {
-    for (level, &exponent) in levels.iter_mut().zip(exponents) {
-        *level = level.wrapping_add(steps(exponent));
-    }
 }
 
 #[cfg(test)]

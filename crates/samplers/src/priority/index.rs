@@ -2,14 +2,16 @@
 
 use half::bf16;
 use multiversion::multiversion;
-use vattention_core::{NewTokens, Picks, Row, Site, Tokens};
+use vattention_core::{
+    NewTokens, Picks, Row, Site, Tokens,
+    step::{PrefixMax, Scratch},
+};
 use vattention_index::RotatedCodes;
 
 use super::LogitIndex;
 use super::errors::{LogitErrors, Scan};
 use super::keys::{RoundedKeys, norm};
 use super::pilot::{choose_pilot, predict};
-use super::scratch::Scratch;
 
 /// Shrinkage of the code's term of a logit: the largest of noisy estimates overshoot. It equals
 /// `1 / (1 + 0.37²)`, the signal's share of the variance of the estimates, for residuals that are
@@ -26,6 +28,8 @@ pub(super) struct LogitPredictor {
     logits: LogitSource,
     /// Norm of each value, rounded up, `[tokens]`.
     norms: Vec<bf16>,
+    /// Largest norm of each prefix of the tokens.
+    longest: PrefixMax,
 }
 
 #[derive(Clone, Debug)]
@@ -44,7 +48,7 @@ impl LogitPredictor {
             LogitIndex::Keys => LogitSource::Keys(RoundedKeys::new(site.shape.head_dim)),
             LogitIndex::Selectors => LogitSource::Selectors,
         };
-        Self { logits, norms: Vec::new() }
+        Self { logits, norms: Vec::new(), longest: PrefixMax::default() }
     }
 
     pub(super) fn append(&mut self, new: &NewTokens<'_>) {
@@ -56,7 +60,9 @@ impl LogitPredictor {
         let mut value = vec![0.0; new.values.dim()];
         for token in 0..new.values.len() {
             new.values.copy_row(token, &mut value);
-            self.norms.push(round_up(norm(value.iter().copied().map(f64::from))));
+            let norm = round_up(norm(value.iter().copied().map(f64::from)));
+            self.norms.push(norm);
+            self.longest.push(norm.to_f64());
         }
     }
 
@@ -68,6 +74,7 @@ impl LogitPredictor {
             LogitSource::Selectors => {}
         }
         self.norms.truncate(keys.len());
+        self.longest.truncate(keys.len());
     }
 
     /// Moves codes or copies of the keys to memory that later clones share. Clones copy the norms,
@@ -118,7 +125,8 @@ impl LogitPredictor {
                 largest = find_largest(&scores);
             }
             let norms = &self.norms[..row.visible()];
-            scans.push(Scan { scores, largest, norms, errors });
+            let longest = bf16::from_f64(self.longest.max_of_first(row.visible()));
+            scans.push(Scan { scores, largest, norms, longest, errors });
         }
         scans
     }

@@ -8,28 +8,27 @@ use std::f64::consts::LN_2;
 
 use half::bf16;
 use multiversion::multiversion;
-use vattention_core::{Picks, step::Element};
+use vattention_core::{
+    Picks,
+    step::{Element, Scratch},
+};
 
 use super::errors::Scan;
-use super::level::{ONE, SLACK, STEPS, STEPS_TO_E, half_log, number, rounded};
-use super::scratch::Scratch;
+use super::level::{ONE, SLACK, STEPS, half_log, number};
+use super::row_levels::{LANES, PART, add_lanes, padded};
 
 /// Level of the least inclusion probability of a token that is drawn at random, 2⁻¹⁷. Draws by
 /// uniform numbers of 24 bits have exactly this probability.
 const LEAST: i16 = ONE - 17 * STEPS;
 
 /// Size of tokens that are not drawn at random, but picked or always read.
-const FIXED: i16 = i16::MIN;
+pub(super) const FIXED: i16 = i16::MIN;
 
 /// Least size of a token that is drawn at random.
 const LEAST_SIZE: i16 = ONE - 60 * STEPS;
 
 /// Threshold at which all tokens are drawn.
 pub(super) const EVERYTHING: i16 = 100 * STEPS;
-
-/// Largest distance of a score from the largest score, in steps: 120 powers of two. Lower scores
-/// are raised to this distance.
-const DEPTH: f32 = 120.0 * STEPS as f32;
 
 /// Sizes of the tokens that are not picked, as [levels](super::level).
 ///
@@ -51,14 +50,17 @@ pub(super) struct Sizes {
     units: Vec<f64>,
     /// Nodes whose expected number of draws was computed, with that number.
     counted: RefCell<Vec<(i16, f64)>>,
+    /// Sizes whose threshold was computed, with that threshold.
+    thresholds: RefCell<Vec<(usize, i16)>>,
 }
 
 impl Sizes {
     /// Computes the sizes for all rows together. The tokens of `certain`, which are not picked, are
     /// always read. O(visible · rows).
     pub(super) fn new(scans: &mut [Scan<'_>], picks: &Picks, certain: Vec<usize>) -> Self {
-        let (visible, norms) = (picks.visible(), scans[0].norms);
-        let unit = unit(norms);
+        let visible = picks.visible();
+        let Scan { norms, longest, .. } = scans[0];
+        let unit = unit(longest);
         let (mut levels, mut row_levels) = (Scratch::new(visible), Scratch::new(visible));
         let (mut units, mut square) = (Vec::with_capacity(scans.len()), 0.0);
         let fixed: Vec<usize> = picks.iter().chain(certain.iter().copied()).collect();
@@ -67,10 +69,8 @@ impl Sizes {
             for &token in &fixed {
                 scan.scores[token] = f32::MIN;
             }
-            let [weight, squares] =
-                set_levels(&scan.scores, norms, scan.largest, unit, &mut row_levels);
+            let [weight, squares] = scan.set_levels(unit, &mut row_levels);
             square += squares / weight;
-            scan.errors.raise(&mut row_levels);
             let shift = (f64::from(STEPS) * libm::log2(weight)).round();
             raise_to(&mut levels, &row_levels, shift as i16);
             let powers = shift / f64::from(STEPS) + SLACK;
@@ -82,18 +82,26 @@ impl Sizes {
             levels[token] = FIXED;
         }
         let (residual, counted) = (visible - picks.len(), RefCell::default());
-        Self { levels, certain, residual, length, units, counted }
+        Self { levels, certain, residual, length, units, counted, thresholds: RefCell::default() }
     }
 
     /// Sizes of tokens for one row, given as numbers.
     #[cfg(test)]
     pub(super) fn from_numbers(sizes: &[f32]) -> Self {
         let total: f32 = sizes.iter().sum();
-        let level = |size: &f32| ONE + rounded(f32::from(STEPS) * (size / total).log2());
+        let level =
+            |size: &f32| ONE + super::level::rounded(f32::from(STEPS) * (size / total).log2());
         let levels: Vec<i16> = sizes.iter().map(level).collect();
         let (residual, units) = (sizes.len(), vec![0.0]);
-        let (levels, counted) = (levels.into(), RefCell::default());
-        Self { levels, certain: Vec::new(), residual, length: 1.0, units, counted }
+        Self {
+            levels: levels.into(),
+            certain: Vec::new(),
+            residual,
+            length: 1.0,
+            units,
+            counted: RefCell::default(),
+            thresholds: RefCell::default(),
+        }
     }
 
     /// Natural logarithm of an upper bound on `Σ e √(|v|² + m²) / m` of a row, relative to the
@@ -138,6 +146,15 @@ impl Sizes {
     /// random. Expected numbers of draws are computed at [nodes](NODE) and interpolated between two
     /// of them. Each node costs one pass over the sizes at its first visit.
     pub(super) fn threshold(&self, size: usize) -> i16 {
+        let known = self.thresholds.borrow().iter().find(|pair| pair.0 == size).map(|pair| pair.1);
+        known.unwrap_or_else(|| {
+            let threshold = self.find_threshold(size);
+            self.thresholds.borrow_mut().push((size, threshold));
+            threshold
+        })
+    }
+
+    fn find_threshold(&self, size: usize) -> i16 {
         let (size, certain) = (size as f64, self.certain.len() as f64);
         let target = (size - certain).max(size / 2.0);
         if target >= self.residual as f64 - certain {
@@ -210,77 +227,11 @@ pub(super) fn draw_bound(size: i16, t: i16) -> i16 {
     if size == FIXED { i16::MIN } else { probability_level(size, t) }
 }
 
-/// Number of sums that are computed together.
-const LANES: usize = 64;
-
-/// Number of elements that are summed in f32; sums of such parts are added in f64.
-const PART: usize = 4096;
-
-/// Sums `term(a, b)` over up to [`PART`] pairs of elements, in an order that does not depend on the
-/// machine.
-#[inline(always)]
-fn sum_terms<A: Copy, B: Copy>(a: &[A], b: &[B], term: impl Fn(A, B) -> f32) -> f64 {
-    let mut sums = [0.0_f32; LANES];
-    let ((a, rest_a), (b, rest_b)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
-    for (a, b) in a.iter().zip(b) {
-        for lane in 0..LANES {
-            sums[lane] += term(a[lane], b[lane]);
-        }
-    }
-    for (sum, (a, b)) in sums.iter_mut().zip(rest_a.iter().zip(rest_b)) {
-        *sum += term(*a, *b);
-    }
-    for half in [32, 16, 8, 4, 2, 1] {
-        for lane in 0..half {
-            sums[lane] += sums[lane + half];
-        }
-    }
-    f64::from(sums[0])
-}
-
 /// Factor that keeps the squares of norms in range: the inverse of the largest norm rounded down to
 /// a power of two.
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn unit(norms: &[bf16]) -> f32 {
-    // Norms are not negative, so their bits compare as integers.
-    let mut largest = 0;
-    for norm in norms {
-        largest = largest.max(norm.to_bits());
-    }
-    let exponent = i32::from(largest >> 7) - 127;
+fn unit(longest: bf16) -> f32 {
+    let exponent = i32::from(longest.to_bits() >> 7) - 127;
     2.0_f32.powi(-exponent.clamp(-120, 120))
-}
-
-/// Level of `e^(score − largest)`, relative to the level of 1.
-#[inline(always)]
-fn level(score: f32, largest: f32) -> i16 {
-    let steps = (score - largest) * STEPS_TO_E;
-    rounded(if steps > -DEPTH { steps } else { -DEPTH })
-}
-
-/// Writes the levels of `e^(score − largest)` to `out`, relative to the level of 1. Returns the sum
-/// of the numbers that these levels represent, and the sum of their products with `(unit · norm)²`.
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn set_levels(
-    scores: &[f32],
-    norms: &[bf16],
-    largest: f32,
-    unit: f32,
-    out: &mut [i16],
-) -> [f64; 2] {
-    let mut totals = [0.0; 2];
-    let parts = scores.chunks(PART).zip(norms.chunks(PART)).zip(out.chunks_mut(PART));
-    for ((scores, norms), out) in parts {
-        for (out, &score) in out.iter_mut().zip(scores) {
-            *out = level(score, largest);
-        }
-        totals[0] += sum_terms(out, out, |level, _| number(level + ONE));
-        totals[1] += sum_terms(out, norms, |level, norm| {
-            let norm = unit * norm.wide();
-            number(level + ONE) * (norm * norm)
-        });
-    }
-    totals
 }
 
 /// Multiplies sizes by `√(|v|² / m² + 1)`, and raises sizes below [`LEAST_SIZE`] to it.
@@ -307,11 +258,26 @@ fn raise_to(sizes: &mut [i16], levels: &[i16], shift: i16) {
 /// Expected number of draws at a threshold, of the tokens that are drawn at random.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
 fn expected_draws(sizes: &[i16], t: i16) -> f64 {
-    let draws = |size, _| if size == FIXED { 0.0 } else { number(probability_level(size, t)) };
     let mut total = 0.0;
-    // A closure passed to an iterator would not be compiled for the target features above.
     for sizes in sizes.chunks(PART) {
-        total += sum_terms(sizes, sizes, draws);
+        let mut sums = [0.0; LANES];
+        let (whole, rest) = sizes.as_chunks::<LANES>();
+        for sizes in whole {
+            add_draws(sizes, t, &mut sums);
+        }
+        if !rest.is_empty() {
+            add_draws(&padded(rest, FIXED), t, &mut sums);
+        }
+        total += add_lanes(sums);
     }
     total
+}
+
+/// Adds the expected draws of tokens at a threshold to the sums of the lanes.
+#[inline(always)]
+fn add_draws(sizes: &[i16; LANES], t: i16, sums: &mut [f32; LANES]) {
+    for lane in 0..LANES {
+        let level = probability_level(sizes[lane], t);
+        sums[lane] += if sizes[lane] == FIXED { 0.0 } else { number(level) };
+    }
 }

@@ -27,6 +27,8 @@ use rows::{BLOCK_ROWS, RowBlock, RowWindow};
 use score::BlockKeys;
 use value::{BlockValues, norm_block};
 
+use vattention_core::step::Scratch;
+
 use super::simd::{CHUNK, LANES, Level, Simd, SimdElement, SimdKernel};
 
 pub(crate) use super::simd::SimdLine;
@@ -51,7 +53,7 @@ pub(crate) struct Pass<'a, E> {
 
 /// Denominators `Σ 2^(logit − max)` and numerators `Σ 2^(logit − max) v` of a tile's heads, over
 /// the rows so far.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct TileSums {
     /// Largest logit of head `lane % H`.
     pub(crate) max: [f32; LANES],
@@ -59,10 +61,10 @@ pub(crate) struct TileSums {
     pub(crate) denominator: [f32; LANES],
     /// Numerators of the rows since the last [`fold`](Self::fold), `[H][value_chunks · CHUNK]`, in
     /// the lanes' order.
-    pub(crate) numerator: Vec<SimdLine>,
+    pub(crate) numerator: Scratch<SimdLine>,
     /// Numerators of all earlier rows, in f64: a sum of thousands of similar numbers in f32 would
     /// lose more precision than the products do.
-    pub(crate) folded: Vec<f64>,
+    pub(crate) folded: Scratch<f64>,
 }
 
 /// Largest number of lines of a block's logits, `[rows][H]`.
@@ -90,17 +92,17 @@ pub(crate) struct PerRow<'a> {
 impl TileSums {
     pub(crate) fn new(heads: usize, value_chunks: usize) -> Self {
         let lines = heads * value_chunks * (CHUNK / LANES);
-        let numerator = vec![SimdLine([0.0; LANES]); lines];
-        let zero = [0.0; LANES];
-        let folded = vec![0.0; lines * LANES];
-        Self { max: [LEAST; LANES], denominator: zero, numerator, folded }
+        let (mut numerator, mut folded) = (Scratch::new(lines), Scratch::new(lines * LANES));
+        numerator.fill(SimdLine::default());
+        folded.fill(0.0);
+        Self { max: [LEAST; LANES], denominator: [0.0; LANES], numerator, folded }
     }
 
     /// Adds the numerator to `folded` and clears it.
     #[inline(always)]
     pub(crate) fn fold(&mut self) {
         let (folded, _) = self.folded.as_chunks_mut::<LANES>();
-        for (folded, line) in folded.iter_mut().zip(&mut self.numerator) {
+        for (folded, line) in folded.iter_mut().zip(&mut *self.numerator) {
             for (sum, number) in folded.iter_mut().zip(&line.0) {
                 *sum += f64::from(*number);
             }

@@ -1,5 +1,7 @@
 //! Sums and products of contiguous values, `[rows][chunks · CHUNK]`.
 
+use vattention_core::step::Scratch;
+
 use super::{FOLD, LANES, SimdLine};
 use crate::cpu::simd::{CHUNK, Level, Simd, SimdElement, SimdKernel};
 
@@ -93,11 +95,11 @@ pub(crate) fn products<E: SimdElement>(
     values: &[E],
     stride: usize,
     vectors: &[SimdLine],
-) -> Vec<f32> {
+) -> Scratch<f32> {
     check(values, stride);
     let (rows, lines) = (values.len() / stride, stride / LANES);
     assert!(vectors.len().is_multiple_of(lines), "whole vectors");
-    let mut out = vec![0.0; rows * vectors.len() / lines];
+    let mut out = Scratch::new(rows * vectors.len() / lines);
     if rows > 0 {
         let tiles = vectors.chunks(TILE * lines).zip(out.chunks_mut(TILE * rows));
         for (vectors, out) in tiles {
@@ -150,8 +152,14 @@ impl<E: SimdElement> ProductsKernel<'_, E> {
             }
             let mut products = [0.0; LANES];
             S::store(products.as_mut_ptr(), S::sums(&sums));
-            for (products, out) in products.chunks(TILE).zip(self.out.chunks_mut(rows)) {
-                out[first..][..count].copy_from_slice(&products[..count]);
+            let vectors = products.as_chunks::<TILE>().0.iter().zip(self.out.chunks_mut(rows));
+            for (products, out) in vectors {
+                let out = &mut out[first..][..count];
+                // The length is known at compile time in the first case, so no function is called.
+                match out.first_chunk_mut::<TILE>() {
+                    Some(out) => *out = *products,
+                    None => out.copy_from_slice(&products[..count]),
+                }
             }
         }
     }

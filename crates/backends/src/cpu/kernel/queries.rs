@@ -4,7 +4,7 @@
 //! scale is a power of two, so that queries of few bits stay exact. The error of an element is at
 //! most 1 / 32767 of the largest, which changes a logit much less than the rounding of the key.
 
-use vattention_core::step::largest_query_integer;
+use vattention_core::step::{Scratch, largest_query_integer};
 
 use super::{LANES, LEAST_PEAK, SimdLine, TO_LOW_BITS};
 use crate::cpu::simd::{CHUNK, SimdElement, to_lanes};
@@ -13,7 +13,7 @@ use crate::cpu::simd::{CHUNK, SimdElement, to_lanes};
 #[derive(Clone, Debug)]
 pub(crate) enum TileQueries {
     /// `[tiles][H][key_chunks · CHUNK]`, in the lanes' order.
-    Floats(Vec<SimdLine>),
+    Floats(Scratch<SimdLine>),
     /// Integers, each of which is to be multiplied by the scale of its query.
     Integers {
         /// `[tiles][key_chunks][H]`
@@ -92,9 +92,10 @@ pub(crate) fn vectors<E: SimdElement>(
     factor: f32,
     per_tile: usize,
     chunks: usize,
-) -> Vec<SimdLine> {
+) -> Scratch<SimdLine> {
     let (count, lines) = (vectors.len() / dim, chunks * CHUNK / LANES);
-    let mut out = vec![SimdLine([0.0; LANES]); count.next_multiple_of(per_tile) * lines];
+    let mut out = Scratch::new(count.next_multiple_of(per_tile) * lines);
+    out.fill(SimdLine::default());
     for (vector, lanes) in vectors.chunks_exact(dim).zip(out.chunks_exact_mut(lines)) {
         to_lanes::<E>(vector, factor, lanes);
     }

@@ -3,17 +3,20 @@
 
 use std::ops::AddAssign;
 
-use vattention_core::sample::{Deviations, LAGS};
+use vattention_core::{
+    sample::{Deviations, LAGS},
+    step::Scratch,
+};
 
 use super::{LANES, SimdLine};
 use crate::cpu::simd::{CHUNK, Level, Simd, SimdElement, SimdKernel};
 
 /// Computes `2^(x − shift)` of each number.
-pub(crate) fn exp2(level: Level, numbers: &[f32], shift: f32, out: &mut Vec<f32>) {
-    out.clear();
-    out.resize(numbers.len(), 0.0);
+pub(crate) fn exp2(level: Level, numbers: &[f32], shift: f32) -> Scratch<f32> {
+    let mut out = Scratch::new(numbers.len());
     // SAFETY: reads and writes stay within the slices.
-    unsafe { level.run(Exp2Kernel { numbers, shift, out }) }
+    unsafe { level.run(Exp2Kernel { numbers, shift, out: &mut out }) }
+    out
 }
 
 struct Exp2Kernel<'a> {
@@ -187,14 +190,14 @@ unsafe fn load<S: Simd>(numbers: &[f32], first: usize) -> S::F {
 #[derive(Clone, Debug)]
 pub(crate) struct LaggedSquares {
     pub(crate) sum: f64,
-    centre: Vec<SimdLine>,
+    centre: Scratch<SimdLine>,
     /// The last [`LAGS`] differences.
     ring: Vec<SimdLine>,
 }
 
 impl LaggedSquares {
     /// Creates the sum over no tokens. The centre has whole chunks, in the lanes' order.
-    pub(crate) fn new(centre: Vec<SimdLine>) -> Self {
+    pub(crate) fn new(centre: Scratch<SimdLine>) -> Self {
         let ring = vec![SimdLine([0.0; LANES]); LAGS * centre.len()];
         Self { sum: 0.0, centre, ring }
     }

@@ -17,7 +17,11 @@ pub(crate) use scalar::Scalar;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use {avx2::Avx2, avx512::Avx512};
 
+use std::cell::RefCell;
+use std::thread::LocalKey;
+
 use half::{bf16, f16};
+use vattention_core::step::{BufferPool, Pooled};
 
 /// Number of elements of a vector.
 pub(crate) const LANES: usize = 16;
@@ -26,9 +30,19 @@ pub(crate) const LANES: usize = 16;
 pub(crate) const CHUNK: usize = 2 * LANES;
 
 /// Sixteen elements that fill a cache line.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct SimdLine(pub(crate) [f32; LANES]);
+
+thread_local! {
+    static LINES: BufferPool<SimdLine> = const { RefCell::new(Vec::new()) };
+}
+
+impl Pooled for SimdLine {
+    fn pool() -> &'static LocalKey<BufferPool<Self>> {
+        &LINES
+    }
+}
 
 /// Vectors of [`LANES`] f32 elements.
 ///

@@ -204,7 +204,7 @@ fn statistics_of_a_uniform_sample_equal_those_from_its_sums() {
 
 /// Tokens of equal weight with given values, drawn within strata of 20 successive tokens, each a
 /// neighbour of the strata before and after it.
-fn stratified_sample(values: &[[f64; 2]]) -> (WeightedEstimates, Stratification) {
+fn stratified_sample(values: &[[f64; 2]]) -> (WeightedEstimates<'static>, Stratification) {
     let strata: Vec<usize> = (0..values.len()).map(|i| i / 20).collect();
     let last = strata[values.len() - 1];
     let beside = |h: usize| [h.wrapping_sub(1), h + 1].into_iter().filter(|&h| h <= last).collect();
