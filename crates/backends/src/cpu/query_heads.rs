@@ -128,8 +128,11 @@ impl<'a, E: SimdElement> QueryHeads<'a, E> {
     /// logarithms of their weights.
     pub(crate) fn read(&self, tokens: TokenSpan<'_>, log_weights: Option<&[f32]>) -> Vec<Softmax> {
         let piece = |first| self.piece(&tokens.part(first, PIECE), first, log_weights, None);
+        if (1..=PIECE).contains(&tokens.len()) {
+            return piece(0);
+        }
         let firsts: Vec<usize> = (0..tokens.len()).step_by(PIECE).collect();
-        let pieces: Vec<Vec<Softmax>> = if self.split && firsts.len() > 1 {
+        let pieces: Vec<Vec<Softmax>> = if self.split {
             firsts.into_par_iter().map(piece).collect()
         } else {
             firsts.into_iter().map(piece).collect()
@@ -234,14 +237,5 @@ impl<'a, E: SimdElement> QueryHeads<'a, E> {
 
 /// Adds the sums over other rows, for each query head.
 pub(crate) fn add(all: &mut [Softmax], other: &[Softmax]) {
-    all.iter_mut().zip(other).for_each(|(all, other)| add_sums(all, other));
-}
-
-/// Adds the sums over other rows.
-pub(crate) fn add_sums(all: &mut Softmax, other: &Softmax) {
-    let mut other = other.clone();
-    let shift = all.shift().max(other.shift());
-    all.rebase(shift);
-    other.rebase(shift);
-    all.merge(&other);
+    all.iter_mut().zip(other).for_each(|(all, other)| all.merge(other));
 }

@@ -21,6 +21,9 @@ pub(super) const QUERIES_PER_PASS: usize = 4;
 /// Largest element of a rounded query.
 const MAX_INTEGER: f32 = 127.0;
 
+/// `1.5 · 2^23`, whose addition rounds a small number to an integer in the low bits.
+const TO_LOW_BITS: f32 = 12_582_912.0;
+
 /// A query, rotated and rounded to integers.
 #[derive(Clone, Debug)]
 pub(super) struct CodeQuery {
@@ -39,7 +42,8 @@ impl CodeQuery {
         let mut rotated = query.to_vec();
         rotation.apply(&mut rotated);
         let peak = rotated.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
-        let integer = |x: f32| if peak > 0.0 { (x / peak * MAX_INTEGER).round() as i8 } else { 0 };
+        let round = |x: f32| (x / peak * MAX_INTEGER + TO_LOW_BITS).to_bits() as i8;
+        let integer = |x: f32| if peak > 0.0 { round(x) } else { 0 };
         let mut integers: Vec<i8> = rotated.iter().copied().map(integer).collect();
         let middle = 3 * integers.iter().copied().map(i32::from).sum::<i32>();
         integers.resize(query.len().next_multiple_of(PER_WORD), 0);
