@@ -98,7 +98,7 @@ impl FirstSizes {
     }
 
     /// Records that every token was read without trying a sample. The next step begins one level
-    /// down, so that a sample is tried again after some steps.
+    /// down, but not below the base, so that a sample is tried again after some steps.
     pub(crate) fn lower(&self, list: usize) {
         self.update(list, |current| current.saturating_sub(1));
     }

@@ -523,8 +523,9 @@ impl Pipeline {
             return self.drop_residual(step, picks, accumulator);
         };
         let readers = step.site.shape.group() / choice.lists();
+        let n_s = picks.visible() - picks.len();
         let residual = |bound: &Option<f32>| Residual {
-            n_s: picks.visible() - picks.len(),
+            n_s,
             visible: picks.visible(),
             query_heads: step.site.shape.query_heads,
             max_norm_v: self.max_norm_v(picks.visible()),
@@ -536,7 +537,9 @@ impl Pipeline {
         let base = sampling.base().to_tokens(step.visible);
         let learns = self.learns_sizes();
         let expected = if learns { self.first_sizes.begin(list, step.step, base) } else { base };
-        if expected > base && expected >= accumulator.dense_from(true) {
+        // A limited sample may begin with less than the base.
+        let begins_with_it = learns && (expected > base || !self.has_limited_samples());
+        if begins_with_it && expected.min(n_s) >= accumulator.dense_from(true) {
             self.first_sizes.lower(list);
             return self.fall_back(step);
         }
@@ -579,6 +582,11 @@ impl Pipeline {
     /// Returns true if samples are checked at fixed sizes only, of which the first is the base.
     fn has_fixed_sizes(&self) -> bool {
         matches!(self.schedule(), Some(Schedule::FixedSizes { .. }))
+    }
+
+    /// Returns true if samples have a given or a largest size.
+    fn has_limited_samples(&self) -> bool {
+        self.config.goal().is_some_and(|goal| goal.size().or(goal.limit()).is_some())
     }
 
     fn schedule(&self) -> Option<Schedule> {

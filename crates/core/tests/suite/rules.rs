@@ -128,6 +128,27 @@ impl Design for Draw {
     }
 }
 
+/// Begins with 100 tokens, and fails if it has to draw.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct NoDraws {}
+
+#[typetag::serde(name = "no-draws")]
+impl SamplerConfig for NoDraws {
+    fn build(&self, _: &Site) -> Result<Box<dyn Sampler>> {
+        Ok(Box::new(self.clone()))
+    }
+
+    fn base(&self) -> Size {
+        Size::Tokens(100)
+    }
+}
+
+impl Sampler for NoDraws {
+    fn design<'a>(&'a self, _: &[Row<'a>], _: &'a Picks, _: &Stream) -> Box<dyn Design + 'a> {
+        unreachable!("a draw")
+    }
+}
+
 /// A promise with epsilon and delta of one half.
 fn half() -> Promise {
     let half = Fraction::try_from(0.5).unwrap();
@@ -712,6 +733,24 @@ fn a_list_falls_back_if_too_many_rows_are_to_be_read() {
     // The first draw is checked, the second is not.
     assert!(fell_back(50, 9999, 100, 1) && !fell_back(50, 9999, 101, 1));
     assert!(fell_back(50, 200, 101, 1) && !fell_back(50, 201, 101, 1));
+}
+
+/// If the first sample is so large that reading every token is faster, there is no design of it.
+#[test]
+fn a_sample_that_would_be_slower_than_everything_is_not_begun() {
+    let head = TestHead::new(300, 1);
+    let request = Request { plus: 0, times: 0, rounds: 6, promise: true };
+    let config = PipelineConfig {
+        sampler: Some(Box::new(NoDraws {})),
+        ..sampled(vec![Box::new(take(0..50))], 0, request)
+    };
+    let pipeline = Pipeline::new(&Arc::new(config), head.site).unwrap();
+    let step = head.step();
+    let rows = step.rows();
+    let exact = ExactAccumulator::new(&rows);
+    let mut accumulator = DenseFrom { exact, from: 9999, checked: 100 };
+    let read = pipeline.sample(&step, &pipeline.choose(&step), 0, &mut accumulator);
+    assert!(read.fell_back && read.certificate.held);
 }
 
 /// Picks token 60 for the whole group, and records a bound.
