@@ -13,6 +13,7 @@ mod head_rows;
 mod input;
 mod layer;
 mod output;
+mod parallel;
 mod pipelines;
 mod reference;
 mod row_checksums;

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use vattention_core::{Error, Result};
 
+use crate::parallel::map_parallel;
 use crate::task_runner::{TaskRunner, map_tasks};
 
 /// Threads that process independent pieces of work.
@@ -37,8 +37,8 @@ impl Workers {
     pub fn map<T: Send, R: Send>(&self, work: Vec<T>, f: impl Fn(T) -> R + Send + Sync) -> Vec<R> {
         match self {
             Self::Serial => work.into_iter().map(f).collect(),
-            Self::Global => work.into_par_iter().map(f).collect(),
-            Self::Own(pool) => pool.install(|| work.into_par_iter().map(f).collect()),
+            Self::Global => map_parallel(work, f),
+            Self::Own(pool) => pool.install(|| map_parallel(work, f)),
             Self::Embedder(runner) => map_tasks(&**runner, work, f),
         }
     }

@@ -2,7 +2,6 @@
 
 use std::f64::consts::{LN_2, LOG2_E};
 
-use rayon::prelude::*;
 use vattention_core::{
     SoftmaxForm,
     step::{Scratch, Softmax},
@@ -13,6 +12,7 @@ use super::kernel::{
     heads_per_tile,
 };
 use super::simd::{CHUNK, LANES, Level, SimdElement, from_lanes};
+use crate::parallel::map_parallel;
 
 /// Number of rows of a unit of work, whose sums are merged in f64. It does not depend on the number
 /// of threads, so that results do not either.
@@ -133,7 +133,7 @@ impl<'a, E: SimdElement> QueryHeads<'a, E> {
         }
         let firsts: Vec<usize> = (0..tokens.len()).step_by(PIECE).collect();
         let pieces: Vec<Vec<Softmax>> = if self.split {
-            firsts.into_par_iter().map(piece).collect()
+            map_parallel(firsts, piece)
         } else {
             firsts.into_iter().map(piece).collect()
         };
