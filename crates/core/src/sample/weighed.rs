@@ -101,7 +101,7 @@ fn dot(value: &[f32], vector: &[f64]) -> f64 {
     value.iter().zip(vector).map(|(&v, x)| f64::from(v) * x).sum()
 }
 
-impl<'a> WeightedEstimates<'a> {
+impl WeightedEstimates<'_> {
     /// Number of successive tokens whose values are multiplied with each other.
     pub const FOUR: usize = 4;
 

@@ -73,6 +73,7 @@ fn append_ascending(
             // SAFETY: These arms are compiled only where their instructions are enabled: by this
             // version of the function, or for the whole build.
             "x86_64+avx512f+avx512bw" => unsafe { pack_bits_avx512(&hits) },
+            // SAFETY: As above.
             "x86_64+avx2" => unsafe { pack_bits_avx2(&hits) },
             _ => pack_bits(&hits),
         };
