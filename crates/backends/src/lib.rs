@@ -26,7 +26,6 @@ pub use engine_head::EngineHead;
 pub use executor::{Executor, HeadInput, HeadOutput, Indexing, RowOutput, RowSums};
 pub use head_rows::HeadRows;
 pub use layer::{Layer, build_pipelines};
-pub use parallel::look_for_jobs_until;
 pub use reference::Reference;
 pub use row_checksums::RowChecksums;
 pub use task_runner::TaskRunner;

@@ -48,9 +48,7 @@ impl Drop for CountOnDrop<'_> {
     }
 }
 
-/// Keeps this thread of the pool awake until `done` returns true: it runs other jobs of the pool, or
-/// looks for some. A job that it runs delays the return.
-pub fn look_for_jobs_until(done: impl Fn() -> bool) {
+fn look_for_jobs_until(done: impl Fn() -> bool) {
     let mut attempts = 0;
     while !done() {
         match rayon::yield_now() {

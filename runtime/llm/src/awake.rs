@@ -3,10 +3,13 @@
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use vattention_backends::look_for_jobs_until;
+use rayon::Yield;
 
 /// Longest time that a step waits for threads to join it.
 const PATIENCE: Duration = Duration::from_micros(50);
+
+/// Number of times that a thread looks for a job before it yields the processor to other programs.
+const ATTEMPTS: usize = 64;
 
 /// Threads may join the step, which has not begun.
 const OPEN: u8 = 0;
@@ -31,7 +34,7 @@ pub(crate) fn keep_awake<R: Send>(work: impl FnOnce() -> R + Send) -> R {
             scope.spawn(|_| {
                 if state.load(Ordering::SeqCst) == OPEN {
                     joined.fetch_add(1, Ordering::Relaxed);
-                    look_for_jobs_until(|| state.load(Ordering::Relaxed) == DONE);
+                    look_for_jobs(&state);
                 }
             });
         }
@@ -43,6 +46,23 @@ pub(crate) fn keep_awake<R: Send>(work: impl FnOnce() -> R + Send) -> R {
         let _guard = EndOnDrop(&state);
         work()
     })
+}
+
+fn look_for_jobs(state: &AtomicU8) {
+    let mut attempts = 0;
+    while state.load(Ordering::Relaxed) != DONE {
+        match rayon::yield_now() {
+            Some(Yield::Executed) => attempts = 0,
+            _ if attempts == ATTEMPTS => {
+                std::thread::yield_now();
+                attempts = 0;
+            }
+            _ => {
+                std::hint::spin_loop();
+                attempts += 1;
+            }
+        }
+    }
 }
 
 /// Guard that ends a step even if it panics: the scope waits for its threads.
