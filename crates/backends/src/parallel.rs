@@ -1,14 +1,16 @@
 //! Parallel work on rayon's threads, which do not sleep until it is done.
 //!
-//! Where the pieces do not divide evenly, a thread of `rayon::join` sleeps while it waits for the
-//! last piece. In a virtual machine it takes tens of microseconds to wake, as long as a KV head
-//! takes. So the threads here take the next piece from a queue, and a thread that finds it empty
-//! looks for other jobs until the last piece is done.
+//! A thread of `rayon::join` sleeps while it waits for the last piece, if the pieces do not divide
+//! evenly. In a virtual machine it takes tens of microseconds to wake, as long as a KV head takes.
+//! So the threads here take the next piece from a queue, and a thread that finds it empty looks for
+//! other jobs until the last piece is done.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use rayon::Yield;
+
+use crate::task_runner::lock;
 
 /// Number of times that a thread looks for a job before it yields the processor to other programs.
 const ATTEMPTS: usize = 64;
@@ -63,10 +65,6 @@ fn look_for_jobs_until(done: impl Fn() -> bool) {
             }
         }
     }
-}
-
-fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
-    value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -64,7 +64,8 @@ pub(crate) fn map_tasks<T: Send, R: Send>(
     results.into_iter().map(|result| take(result).expect("every piece is processed")).collect()
 }
 
-fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+/// Locks a value, even if a thread has panicked while it held the lock.
+pub(crate) fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
     value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

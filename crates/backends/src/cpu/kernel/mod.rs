@@ -23,11 +23,11 @@ pub(crate) use queries::{TileQueries, vectors};
 pub(crate) use rows::{AnyRows, KvRows, TokenSpan};
 pub(crate) use spread::{LaggedSquares, SampleTokens, Spread, SpreadCentre, exp2, spread};
 
+use vattention_core::step::Scratch;
+
 use rows::{BLOCK_ROWS, RowBlock, RowWindow};
 use score::BlockKeys;
 use value::{BlockValues, norm_block};
-
-use vattention_core::step::Scratch;
 
 use super::simd::{CHUNK, LANES, Level, Simd, SimdElement, SimdKernel};
 
