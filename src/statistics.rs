@@ -4,7 +4,8 @@
 pub use vattention_core::{
     SampleStats,
     sample::{
-        Centre, Deviations, LAGS, Moments, Sample, StratumCentres, WeightedEstimates, drift,
-        mean_of_lagged_squares, scale_up,
+        Centre, Deviations, LAGS, Moments, Sample, SampleTotals, StratumCentres, TokenSquares,
+        TokenWeights, WeighedSample, WeightedTokens, drift, inverse_rank, mean_of_lagged_squares,
+        scale_up,
     },
 };

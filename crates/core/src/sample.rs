@@ -9,6 +9,7 @@ pub(crate) mod stats;
 mod stratification;
 mod uniforms;
 mod unseen;
+pub(crate) mod variance_terms;
 mod weighed;
 
 pub use accumulator::{Accumulator, ExactAccumulator, SampleUse, compute_weighed};
@@ -21,4 +22,5 @@ pub use stats::{
 pub use stratification::Stratification;
 pub use uniforms::Uniforms;
 pub use unseen::MissBounds;
-pub use weighed::{Centre, StratumCentres, WeightedEstimates};
+pub use variance_terms::{TokenSquares, TokenWeights, WeighedSample, inverse_rank};
+pub use weighed::{Centre, SampleTotals, StratumCentres, WeightedTokens};

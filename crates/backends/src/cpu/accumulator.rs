@@ -7,8 +7,7 @@ use vattention_core::{
     Picks, SampleStats,
     pipeline::Read,
     sample::{
-        Accumulator, Residual, Sample, SampleUse, Stratification, WeightedEstimates,
-        compute_weighed,
+        Accumulator, Residual, Sample, SampleUse, TokenWeights, WeighedSample, compute_weighed,
     },
     step::Softmax,
 };
@@ -192,13 +191,12 @@ impl<E: SampledElement> Accumulator for CpuAccumulator<'_, E> {
         &mut self,
         member: usize,
         residual: &Residual,
-        p: &[f64],
-        strata: Option<&Stratification>,
-    ) -> WeightedEstimates<'_> {
-        if !self.sample.has_fitting_values() {
-            return compute_weighed(self, member, residual, p, strata);
-        }
-        self.sample.weighed(self.heads, &self.certain, member, p, strata)
+        weights: &TokenWeights<'_>,
+    ) -> WeighedSample {
+        let Self { heads, certain, sample, .. } = self;
+        let fits = sample.has_fitting_values();
+        let weighed = fits.then(|| sample.weighed(heads, certain, member, weights)).flatten();
+        weighed.unwrap_or_else(|| compute_weighed(self, member, residual, weights))
     }
 
     fn dense_from(&self, checked: bool) -> usize {

@@ -119,8 +119,16 @@ impl ShiftedMoments {
     }
 }
 
+/// Returns true if f32 is precise enough for terms `e (v − out)`: if the largest of them is so large
+/// that its second and fourth powers do not underflow, and is not negligible relative to the
+/// longest value.
+pub(super) fn fits_f32(e: &[f32], norms: &[f32], out_norm: f32, longest: f32) -> bool {
+    let most = e.iter().zip(norms).map(|(e, norm)| e * norm.max(out_norm)).fold(0.0, f32::max);
+    most >= LEAST_SPREAD && most >= LEAST_SHARE * longest
+}
+
 /// Largest norm, clamped so that its square and inverse are normal f32 numbers.
-fn longest(norms: &[f32]) -> f32 {
+pub(super) fn longest(norms: &[f32]) -> f32 {
     norms.iter().copied().fold(1e-15, f32::max)
 }
 
@@ -154,13 +162,10 @@ impl SamplePass {
         Self { estimate, e, centre, spread: Spread::default(), lagged }
     }
 
-    /// Returns true if f32 is precise enough: if the largest `e |v − out|` is so large that its
-    /// second and fourth powers do not underflow, and is not negligible relative to the longest
-    /// value.
+    /// Returns true if f32 is precise enough for the terms of the sample.
     fn fits_f32(&self, norms: &[f32], longest: f32) -> bool {
-        let out = squared(&self.estimate.out).sqrt() as f32;
-        let most = self.e.iter().zip(norms).map(|(e, norm)| e * norm.max(out)).fold(0.0, f32::max);
-        most >= LEAST_SPREAD && most >= LEAST_SHARE * longest
+        let out_norm = squared(&self.estimate.out).sqrt() as f32;
+        fits_f32(&self.e, norms, out_norm, longest)
     }
 
     fn sum_up(&self, b: usize) -> ShiftedMoments {

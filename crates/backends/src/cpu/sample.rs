@@ -1,12 +1,11 @@
 //! The sample drawn for the query heads of one token list.
 
-use std::borrow::Cow;
 use std::f64::consts::LN_2;
 use std::ops::RangeInclusive;
 
 use vattention_core::{
     SampleStats,
-    sample::{Residual, Sample, Stratification, WeightedEstimates},
+    sample::{Residual, Sample, TokenWeights, WeighedSample},
     step::{Softmax, largest},
 };
 
@@ -15,7 +14,7 @@ use super::moments::ShiftedMoments;
 use super::query_heads::{QueryHeads, add};
 use super::sample_rows::{PooledElement, SampleRows, SampledElement};
 use super::simd::CHUNK;
-use super::weighted::{CombinedSums, WeightedSample};
+use super::weighted::{CheckedSample, WeightedSample};
 
 /// Number of samples whose memory a thread keeps. A thread that waits for parallel work can begin
 /// another KV head, so that two samples are in use.
@@ -33,15 +32,15 @@ pub(crate) struct DrawnSample<E: SampledElement> {
     pub(crate) stored: SampleRows<E::Sample>,
     /// Moments at the last check, for each query head; empty after a draw.
     moments: Vec<ShiftedMoments>,
-    /// Weighted sums and products at the last check, if the tokens have weights.
-    pub(crate) weighted: Option<WeightedSample>,
+    /// Sums and products at the last check, if the tokens have weights.
+    checked: Option<CheckedSample>,
 }
 
 impl<E: SampledElement> DrawnSample<E> {
     pub(crate) fn new(heads: &QueryHeads<'_, E>) -> Self {
         let mut stored = E::Sample::pool().with_borrow_mut(Vec::pop).unwrap_or_default();
         stored.rows.logits.resize(heads.members(), Vec::new());
-        Self { sums: heads.empty_sums(), stored, moments: Vec::new(), weighted: None }
+        Self { sums: heads.empty_sums(), stored, moments: Vec::new(), checked: None }
     }
 
     /// Unweighted sums of each query head.
@@ -70,7 +69,7 @@ impl<E: SampledElement> DrawnSample<E> {
             heads.rows.copy_value(token as usize, copy);
         }
         self.moments.clear();
-        self.weighted = None;
+        self.checked = None;
     }
 
     /// Reads more tokens whose weights are given later.
@@ -135,7 +134,8 @@ impl<E: SampledElement> DrawnSample<E> {
         let has_probabilities = |weighted: &WeightedSample| {
             weighted.p.len() == p.len() && weighted.p.iter().zip(p).all(|(&a, &b)| a as f32 == b)
         };
-        let weighted = self.weighted.take().filter(has_probabilities).unwrap_or_else(|| {
+        let checked = self.checked.take().map(|checked| checked.weighted);
+        let weighted = checked.filter(has_probabilities).unwrap_or_else(|| {
             let p: Vec<f64> = p.iter().map(|&p| f64::from(p)).collect();
             WeightedSample::new(heads, &self.stored, &p)
         });
@@ -147,36 +147,23 @@ impl<E: SampledElement> DrawnSample<E> {
         FITTING.contains(&largest(&self.stored.rows.norms))
     }
 
-    /// Estimates for the query head `member` from tokens with inclusion probabilities `p` `[b]`,
-    /// drawn within `strata` if there are any. `certain` are sums over deterministic tokens. The
+    /// Estimates and their variances for the query head `member`, from tokens with these weights.
+    /// `certain` are sums over deterministic tokens. `None` if f32 is not precise enough. The
     /// values must be [fitting](Self::has_fitting_values).
     pub(crate) fn weighed(
         &mut self,
         heads: &QueryHeads<'_, E>,
         certain: &[Softmax],
         member: usize,
-        p: &[f64],
-        strata: Option<&Stratification>,
-    ) -> WeightedEstimates<'_> {
+        weights: &TokenWeights<'_>,
+    ) -> Option<WeighedSample> {
         let stored = &mut self.stored;
-        let weighted = self.weighted.take().filter(|weighted| *weighted.p == *p);
-        let weighted = self.weighted.insert(weighted.unwrap_or_else(|| {
+        let checked = self.checked.take().filter(|checked| checked.has_weights(weights));
+        let checked = self.checked.insert(checked.unwrap_or_else(|| {
             stored.multiply(heads);
-            let mut weighted = WeightedSample::new(heads, stored, p);
-            weighted.multiply(heads, stored, certain);
-            weighted
+            CheckedSample::new(heads, stored, certain, weights)
         }));
-        let head = &weighted.heads[member];
-        let CombinedSums { certain, d, out, scale, e, dot_out } =
-            head.combined.as_ref().expect("`multiply` was called");
-        WeightedEstimates {
-            e: Cow::Borrowed(e),
-            norms: Cow::Borrowed(&weighted.norms),
-            dot_out: Cow::Borrowed(dot_out),
-            fours: Cow::Borrowed(&stored.fours),
-            within: strata.map(|strata| stored.within(heads, strata, &head.e, *scale, out)),
-            ..WeightedEstimates::from_sums(certain.shift(), certain, *d, out)
-        }
+        checked.weigh(heads, stored, member, weights)
     }
 }
 

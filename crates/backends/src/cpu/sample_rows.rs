@@ -6,6 +6,7 @@ use std::thread::LocalKey;
 use half::{bf16, f16};
 use vattention_core::Tokens;
 
+use super::kernel::FourProducts;
 use super::query_heads::{LogitsAndNorms, QueryHeads};
 use super::simd::{CHUNK, SimdElement};
 
@@ -16,7 +17,7 @@ pub(crate) struct SampleRows<T> {
     /// `[b][value_chunks · CHUNK]`
     pub(crate) values: Vec<T>,
     /// Products of values within each group of four tokens, as far as they were computed.
-    pub(crate) fours: Vec<[f64; 6]>,
+    pub(crate) fours: FourProducts,
 }
 
 impl<T: PooledElement> SampleRows<T> {

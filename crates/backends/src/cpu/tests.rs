@@ -11,8 +11,8 @@ use vattention_core::{
     plugin::{Radius, Schedule},
     promise::Assumptions,
     sample::{
-        Accumulator, ExactAccumulator, Residual, SampleUse, Stratification, StratumCentres,
-        WeightedEstimates,
+        Accumulator, ExactAccumulator, Residual, SampleUse, Stratification, TokenWeights,
+        WeighedSample,
     },
     step::Softmax,
     typetag,
@@ -119,7 +119,7 @@ trait AnyQueryHeads {
         parts: &[&[u32]],
         n: usize,
         strata: bool,
-    ) -> Vec<WeightedEstimates<'static>>;
+    ) -> Vec<WeighedSample>;
 }
 
 impl<E: SampledElement> AnyQueryHeads for QueryHeads<'_, E> {
@@ -140,7 +140,7 @@ impl<E: SampledElement> AnyQueryHeads for QueryHeads<'_, E> {
         parts: &[&[u32]],
         n: usize,
         strata: bool,
-    ) -> Vec<WeightedEstimates<'static>> {
+    ) -> Vec<WeighedSample> {
         let heads = self.clone().with_level(level);
         let mut accumulator = CpuAccumulator::new(&heads, n, true, false);
         weighed(&mut accumulator, picks, parts, heads.members(), strata)
@@ -162,38 +162,32 @@ fn stats(
 }
 
 /// Draws a weighted sample in parts and checks it after each. Returns the last estimates of each
-/// member. Inclusion probabilities are at least 0.25. With `strata`, tokens are in six of seven
-/// strata.
+/// member. With `strata`, tokens are in six of seven strata.
 fn weighed(
     accumulator: &mut dyn Accumulator,
     picks: &Picks,
     parts: &[&[u32]],
     members: usize,
     strata: bool,
-) -> Vec<WeightedEstimates<'static>> {
+) -> Vec<WeighedSample> {
     let weighed = |accumulator: &mut dyn Accumulator, member, residual: &Residual, count| {
-        let p: Vec<f64> = (0..count).map(|i| 0.25 + 0.75 / (1 + i % 9) as f64).collect();
+        let (p, factors) = weights(count);
         let token_strata = (0..count).map(|i| [0, 1, 2, 4, 5, 6][i / 3 % 6]).collect();
         let neighbours = [&[1_usize, 4][..], &[0], &[4], &[2], &[], &[6, 2], &[5, 4]]
             .map(|neighbours: &[usize]| neighbours.to_vec())
             .to_vec();
         let stratification = Stratification { strata: token_strata, neighbours };
         let strata = strata.then_some(&stratification);
-        copy_numbers(accumulator.weighed(member, residual, &p, strata))
+        accumulator.weighed(member, residual, &TokenWeights { p: &p, factors: &factors, strata })
     };
     draw_and_check(accumulator, picks, parts, (SampleUse::Weighted, members), weighed)
 }
 
-/// Copies the numbers of the tokens.
-fn copy_numbers(estimates: WeightedEstimates<'_>) -> WeightedEstimates<'static> {
-    let WeightedEstimates { e, norms, dot_out, fours, .. } = estimates;
-    WeightedEstimates {
-        e: e.into_owned().into(),
-        norms: norms.into_owned().into(),
-        dot_out: dot_out.into_owned().into(),
-        fours: fours.into_owned().into(),
-        ..estimates
-    }
+/// Inclusion probabilities of a sample's tokens, at least 0.25, and their variance factors.
+fn weights(count: usize) -> (Vec<f64>, Vec<f64>) {
+    let p: Vec<f64> = (0..count).map(|i| 0.25 + 0.75 / (1 + i % 9) as f64).collect();
+    let factors = p.iter().map(|p| (1.0 / (1.3 * p).min(1.0) - 1.0) / p).collect();
+    (p, factors)
 }
 
 /// Draws a sample in parts and calls `check` for each member after each. Returns the last results.
@@ -537,54 +531,50 @@ fn check_stats(
 }
 
 /// Compares all estimates of a weighted sample with the definition, up to roundings of at most
-/// `unit`.
+/// `unit`. Squares are differences of products of values, which are at most `2.25 dim` here.
 fn check_weighed(
-    got: &WeightedEstimates,
-    want: &WeightedEstimates,
+    got: &WeighedSample,
+    want: &WeighedSample,
     level: Level,
     unit: f64,
 ) -> std::result::Result<(), TestCaseError> {
-    prop_assert_eq!(got.value_dim, want.value_dim);
-    let lengths =
-        |w: &WeightedEstimates| [w.e.len(), w.norms.len(), w.dot_out.len(), w.fours.len()];
-    prop_assert_eq!(lengths(got), lengths(want));
-    // The shifts differ, and so the units.
-    let e = (got.shift - want.shift).exp().recip();
-    let largest_product = 2.25 * want.value_dim as f64;
+    let (totals, dim) = (&want.totals, want.totals.value_dim as f64);
+    prop_assert_eq!(got.totals.value_dim, totals.value_dim);
+    let tolerance = 1e-5 + 4.0 * unit;
     let near = |name: &str, got: f64, want: f64, scale: f64| {
-        let close = (got - want).abs() <= (1e-5 + 4.0 * unit) * scale;
+        let close = (got - want).abs() <= tolerance * scale;
         prop_assert!(close, "{level:?}: {name} is {got}, not {want}");
         Ok(())
     };
-    near("d", got.d / e, want.d, want.d)?;
-    near("d_certain", got.d_certain / e, want.d_certain, want.d)?;
-    near("out_squared", got.out_squared, want.out_squared, want.value_dim as f64)?;
-    near("drift", got.drift, want.drift, (want.value_dim as f64).sqrt())?;
-    for (got, want) in got.e.iter().zip(want.e.iter()) {
-        near("e", got / e, *want, *want)?;
+    // The shifts differ, and so the units.
+    let e = (got.totals.shift - totals.shift).exp().recip();
+    near("d", got.totals.d / e, totals.d, totals.d)?;
+    near("d_certain", got.totals.d_certain / e, totals.d_certain, totals.d)?;
+    near("out_squared", got.totals.out_squared, totals.out_squared, dim)?;
+    near("drift", got.totals.drift, totals.drift, dim.sqrt())?;
+    let largest_e = want.squares.e.iter().copied().fold(0.0, f64::max);
+    let largest_square = 4.0 * 2.25 * dim * largest_e.max(1e-30);
+    for (name, got, want, scale) in [
+        ("|w|²", &got.squares.w, &want.squares.w, largest_square),
+        ("|e v|²", &got.squares.ev, &want.squares.ev, largest_square),
+        ("e²", &got.squares.e, &want.squares.e, largest_e),
+    ] {
+        prop_assert_eq!(got.len(), want.len());
+        for (got, want) in got.iter().zip(&**want) {
+            near(name, got / (e * e), *want, scale)?;
+        }
     }
-    for (got, want) in got.norms.iter().zip(&want.norms[..]) {
-        near("|v|", *got, *want, *want)?;
-    }
-    for (got, want) in got.dot_out.iter().zip(want.dot_out.iter()) {
-        near("v·o", *got, *want, largest_product)?;
-    }
-    for (got, want) in got.fours.as_flattened().iter().zip(want.fours.as_flattened()) {
-        near("v·v", *got, *want, largest_product)?;
-    }
-    let (Some(got), Some(want)) = (&got.within, &want.within) else {
-        prop_assert_eq!(&got.within, &want.within);
-        return Ok(());
-    };
-    let lengths = |within: &StratumCentres| [within.dot_centre.len(), within.centres.len()];
-    prop_assert_eq!(lengths(got), lengths(want));
-    for (got, want) in got.dot_centre.iter().zip(&want.dot_centre) {
-        near("v·μ", got / e, *want, largest_product)?;
-    }
-    for (got, want) in got.centres.iter().zip(&want.centres) {
-        near("ē", got.e / e, want.e, want.e)?;
-        near("|μ|²", got.squared / (e * e), want.squared, largest_product)?;
-        near("μ·o", got.dot_out / e, want.dot_out, largest_product)?;
+    let trace: f64 = weights(want.squares.w.len())
+        .1
+        .iter()
+        .zip(&*want.squares.w)
+        .map(|(factor, square)| factor * square)
+        .sum();
+    // The effective rank of terms that are not much larger than their rounding errors is unknown.
+    let noise = tolerance * largest_square * want.squares.w.len() as f64 / trace;
+    if noise < 0.01 {
+        let scale = 1.0 + 8.0 * noise / tolerance;
+        near("inverse rank", got.inverse_rank, want.inverse_rank, scale * want.inverse_rank)?;
     }
     Ok(())
 }
@@ -644,18 +634,33 @@ fn statistics_are_right_at_any_magnitude() {
         let drawn = some_tokens(300, 2);
         let rows = step.rows();
         let want = stats(&mut ExactAccumulator::new(&rows), &picks, &[&drawn], rows.len());
-        let weighed =
-            weighed(&mut ExactAccumulator::new(&rows), &picks, &[&drawn], rows.len(), true);
+        let want_weighed = [false, true].map(|strata| {
+            weighed(&mut ExactAccumulator::new(&rows), &picks, &[&drawn], rows.len(), strata)
+        });
         for level in Level::all() {
-            let got = world
-                .query_heads(&view, |heads| heads.weighed(level, &picks, &[&drawn], 300, true));
-            for (got, want) in got.iter().zip(&weighed) {
+            let weighed = [false, true].map(|strata| {
+                world.query_heads(&view, |heads| {
+                    heads.weighed(level, &picks, &[&drawn], 300, strata)
+                })
+            });
+            for (got, want) in weighed.iter().flatten().zip(want_weighed.iter().flatten()) {
+                let (out_squared, want_out) = (got.totals.out_squared, want.totals.out_squared);
                 let close = |got: f64, want: f64| (got - want).abs() <= 1e-4 * want.abs();
-                assert!(close(got.out_squared, want.out_squared), "{got:?}, not {want:?}");
-                let products = got.fours.as_flattened().iter().zip(want.fours.as_flattened());
-                let largest = want.norms.iter().fold(0.0, |a: f64, &b| a.max(b * b));
-                let near = |(got, want): (&f64, &f64)| (got - want).abs() <= 1e-5 * largest;
-                assert!(products.into_iter().all(near), "{got:?}, not {want:?}");
+                assert!(close(out_squared, want_out), "{got:?}, not {want:?}");
+                let unit = (got.totals.shift - want.totals.shift).exp();
+                for (got, want) in [
+                    (&got.squares.w, &want.squares.w),
+                    (&got.squares.ev, &want.squares.ev),
+                    (&got.squares.e, &want.squares.e),
+                ] {
+                    let largest = want.iter().copied().fold(0.0, f64::max);
+                    let near = |(got, want): (&f64, &f64)| {
+                        (got * unit * unit - want).abs() <= 1e-4 * largest
+                    };
+                    assert!(got.iter().zip(&**want).all(near), "{got:?}, not {want:?}");
+                }
+                let ranks = [got.inverse_rank, want.inverse_rank];
+                assert!(close(ranks[0], ranks[1]), "{ranks:?}");
             }
             let got = world.query_heads(&view, |heads| heads.stats(level, &picks, &[&drawn], 300));
             for (got, want) in got.iter().zip(&want) {

@@ -4,11 +4,15 @@ use std::f64::consts::LN_2;
 use std::ops::Range;
 
 use vattention_core::{
-    sample::{Centre, Stratification, StratumCentres, WeightedEstimates},
+    sample::{
+        Centre, SampleTotals, Stratification, StratumCentres, TokenWeights, WeighedSample,
+        WeightedTokens, inverse_rank,
+    },
     step::{Scratch, Softmax, largest},
 };
 
-use super::kernel::{exp2, fours, products, vectors, weigh};
+use super::kernel::{TermSums, TokenTerms, exp2, fours, products, squares, vectors, weigh};
+use super::moments::{fits_f32, longest};
 use super::query_heads::QueryHeads;
 use super::sample_rows::{PooledElement, SampleRows, SampledElement};
 use super::simd::{CHUNK, SimdElement, from_lanes};
@@ -21,8 +25,6 @@ const HEADS_PER_PASS: usize = 4;
 pub(crate) struct WeightedSample {
     /// Inclusion probability of each token, `[b]`.
     pub(super) p: Scratch<f64>,
-    /// Norms of values, `[b]`.
-    pub(super) norms: Scratch<f64>,
     pub(super) heads: Vec<WeightedHead>,
 }
 
@@ -33,25 +35,27 @@ pub(super) struct WeightedHead {
     pub(super) e: Scratch<f32>,
     /// Sums with the weights `1 / π`.
     pub(super) sums: Softmax,
-    /// Sums with the deterministic tokens; `None` before [`WeightedSample::multiply`].
-    pub(super) combined: Option<CombinedSums>,
 }
 
-/// Sums of one query head over deterministic tokens and the sample, relative to one shift.
+/// Weighted sums together with the deterministic tokens, for all query heads.
 #[derive(Debug)]
-pub(super) struct CombinedSums {
-    /// Sums over the deterministic tokens.
-    pub(super) certain: Softmax,
-    /// Denominator over all tokens.
-    pub(super) d: f64,
+pub(crate) struct CheckedSample {
+    pub(crate) weighted: WeightedSample,
+    /// Variance factor φ of each token, `[b]`.
+    factors: Scratch<f32>,
+    heads: Vec<CheckedHead>,
+    /// Products of the tokens' values with the outputs, `[heads][b]`.
+    dot_out: Scratch<f32>,
+}
+
+/// Estimates for one query head, from deterministic tokens and the sample.
+#[derive(Debug)]
+struct CheckedHead {
+    totals: SampleTotals,
     /// Output over all tokens, `[value_dim]`.
-    pub(super) out: Vec<f64>,
-    /// Factor from `e` relative to the sample's shift to `e` relative to the shift of `certain`.
-    pub(super) scale: f64,
-    /// `e`, relative to the shift of `certain`, `[b]`.
-    pub(super) e: Scratch<f64>,
-    /// Products of the sample's values with the output, `[b]`.
-    pub(super) dot_out: Scratch<f64>,
+    out: Vec<f64>,
+    /// Factor from `e` relative to the sample's shift to `e` relative to the shift of the totals.
+    scale: f64,
 }
 
 impl WeightedSample {
@@ -67,37 +71,87 @@ impl WeightedSample {
         let heads = heads.collect();
         let mut own_p = Scratch::new(p.len());
         own_p.copy_from_slice(p);
-        Self { p: own_p, norms: wide(&stored.rows.norms, 1.0), heads }
+        Self { p: own_p, heads }
     }
+}
 
-    /// Computes the products of the values with each query head's output.
-    pub(super) fn multiply<E: SampledElement>(
-        &mut self,
+impl CheckedSample {
+    /// Computes the sums of a sample whose tokens have these weights, and the products of the
+    /// values with each query head's output. `certain` are sums over deterministic tokens.
+    pub(super) fn new<E: SampledElement>(
         heads: &QueryHeads<'_, E>,
         stored: &SampleRows<E::Sample>,
         certain: &[Softmax],
-    ) {
-        let mut totals = Vec::with_capacity(self.heads.len());
-        let mut outs = Vec::with_capacity(self.heads.len() * heads.value_dim());
-        for (head, certain) in self.heads.iter().zip(certain) {
-            let mut certain = certain.clone();
-            certain.rebase(certain.shift().max(head.sums.shift()));
-            let mut all = certain.clone();
-            all.merge(&head.sums);
-            let out = all.output();
-            outs.extend(out.iter().map(|&x| x as f32));
-            totals.push((certain, all.denominator(), out));
+        weights: &TokenWeights<'_>,
+    ) -> Self {
+        let weighted = WeightedSample::new(heads, stored, weights.p);
+        let mut factors = Scratch::new(weights.p.len());
+        factors.iter_mut().zip(weights.factors).for_each(|(to, &factor)| *to = factor as f32);
+        let all = weighted.heads.iter().zip(certain);
+        let checked: Vec<_> =
+            all.map(|(head, certain)| CheckedHead::new(certain, &head.sums)).collect();
+        let (dim, chunks) = (heads.value_dim(), heads.rows.value_chunks());
+        let outs: Vec<f32> =
+            checked.iter().flat_map(|head| head.out.iter().map(|&x| x as f32)).collect();
+        let outs = vectors::<E::Sample>(&outs, dim, 1.0, 1, chunks);
+        let dot_out = products(heads.level, &stored.values, chunks * CHUNK, &outs);
+        Self { weighted, factors, heads: checked, dot_out }
+    }
+
+    /// Returns true if the tokens have these weights.
+    pub(super) fn has_weights(&self, weights: &TokenWeights<'_>) -> bool {
+        let mut factors = self.factors.iter().zip(weights.factors);
+        *self.weighted.p == *weights.p && factors.all(|(&own, &factor)| own == factor as f32)
+    }
+
+    /// Estimates and their variances for the query head `member`. `None` if f32 is not precise
+    /// enough.
+    pub(super) fn weigh<E: SampledElement>(
+        &self,
+        heads: &QueryHeads<'_, E>,
+        stored: &SampleRows<E::Sample>,
+        member: usize,
+        weights: &TokenWeights<'_>,
+    ) -> Option<WeighedSample> {
+        let (head, e) = (&self.heads[member], &self.weighted.heads[member].e[..]);
+        let CheckedHead { totals, out, scale } = head;
+        let (b, norms) = (e.len(), &stored.rows.norms[..]);
+        let dot_out = &self.dot_out[member * b..][..b];
+        if let Some(strata) = weights.strata {
+            let tokens = WeightedTokens {
+                totals: *totals,
+                e: wide(e, *scale),
+                norms: wide(norms, 1.0),
+                dot_out: wide(dot_out, 1.0),
+                fours: stored.fours.pairs(),
+                within: Some(stored.within(heads, strata, e, *scale, out)),
+            };
+            return Some(WeighedSample::new(&tokens, weights));
         }
-        let chunks = heads.rows.value_chunks();
-        let outs = vectors::<E::Sample>(&outs, heads.value_dim(), 1.0, 1, chunks);
-        let products = products(heads.level, &stored.values, chunks * CHUNK, &outs);
-        let mut products = products.chunks(self.p.len().max(1));
-        for (head, (certain, d, out)) in self.heads.iter_mut().zip(totals) {
-            let scale = (head.sums.shift() - certain.shift()).exp();
-            let e = wide(&head.e, scale);
-            let dot_out = wide(products.next().unwrap_or_default(), 1.0);
-            head.combined = Some(CombinedSums { certain, d, out, scale, e, dot_out });
+        let (out_norm, longest) = (totals.out_squared.sqrt() as f32, longest(norms));
+        if !fits_f32(e, norms, out_norm, longest) {
+            return None;
         }
+        let (fours, factors, unit) = (&stored.fours, &self.factors[..], 1.0 / longest);
+        let terms = TokenTerms { e, norms, dot_out, fours, factors, out_norm, unit };
+        let (squares, sums) = squares(heads.level, &terms, *scale);
+        let TermSums { trace, squared, parallel, all } = sums;
+        let alignment = (all > 0.0).then(|| parallel / all);
+        let inverse_rank = inverse_rank(alignment, trace, squared);
+        Some(WeighedSample { totals: *totals, squares, inverse_rank })
+    }
+}
+
+impl CheckedHead {
+    /// Adds the sums over a sample to those over deterministic tokens.
+    fn new(certain: &Softmax, sample: &Softmax) -> Self {
+        let mut certain = certain.clone();
+        certain.rebase(certain.shift().max(sample.shift()));
+        let mut all = certain.clone();
+        all.merge(sample);
+        let out = all.output();
+        let totals = SampleTotals::new(certain.shift(), &certain, all.denominator(), &out);
+        Self { totals, out, scale: (sample.shift() - certain.shift()).exp() }
     }
 }
 
@@ -139,7 +193,7 @@ impl WeightedHead {
             let largest = f64::from(shifts[head]) * LN_2;
             let shift = if e.is_empty() { f64::NEG_INFINITY } else { largest };
             let sums = Softmax::from_sums(shift, sum(&weights[head]), numerator);
-            sums_of_heads.push(Self { e, sums, combined: None });
+            sums_of_heads.push(Self { e, sums });
         }
         sums_of_heads
     }
@@ -161,10 +215,8 @@ fn sum(numbers: &[f32]) -> f64 {
 }
 
 /// Converts numbers to f64, times `unit`.
-pub(super) fn wide(numbers: &[f32], unit: f64) -> Scratch<f64> {
-    let mut wide = Scratch::new(numbers.len());
-    wide.iter_mut().zip(numbers).for_each(|(wide, &x)| *wide = unit * f64::from(x));
-    wide
+fn wide(numbers: &[f32], unit: f64) -> Vec<f64> {
+    numbers.iter().map(|&x| unit * f64::from(x)).collect()
 }
 
 /// Runs of neighbouring tokens of one stratum. `strata` is the stratum of each token.
@@ -181,10 +233,9 @@ impl<T: PooledElement> SampleRows<T> {
     /// added since the last call.
     pub(super) fn multiply<E: SimdElement<Sample = T>>(&mut self, heads: &QueryHeads<'_, E>) {
         let stride = heads.rows.value_chunks() * CHUNK;
-        let whole = self.rows.norms.len() / WeightedEstimates::FOUR * WeightedEstimates::FOUR;
-        let new = WeightedEstimates::FOUR * self.fours.len() * stride..whole * stride;
-        let new = fours(heads.level, &self.values[new], stride);
-        self.fours.extend(new.iter().map(|four| four.map(f64::from)));
+        let whole = self.rows.norms.len() / WeightedTokens::FOUR * WeightedTokens::FOUR;
+        let new = self.fours.neighbours.len() * stride..whole * stride;
+        fours(heads.level, &self.values[new], stride, &mut self.fours);
     }
 
     /// Computes the products of the values with the centres of the strata that they were drawn

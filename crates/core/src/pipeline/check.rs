@@ -1,4 +1,4 @@
-//! Variances of the estimates from a sample of any design: the reference implementation, in f64.
+//! Variances of the estimates from a sample of any design.
 //!
 //! Let `w = e (v − o^)`, and let `W^` be the estimated total of `w`; the output's error is
 //! `W^ / D^`. The variances of `W^`, `N^` and `D^` at a sample size are `Σ φ |x − m|²` over the
@@ -14,8 +14,8 @@ use multiversion::multiversion;
 use crate::{
     plugin::Design,
     sample::{
-        Centre, Moments, Residual, SampleStats, Stratification, StratumCentres, WeightedEstimates,
-        max_or_nan,
+        Moments, Residual, SampleStats, SampleTotals, Stratification, TokenSquares, TokenWeights,
+        WeighedSample, max_or_nan, variance_terms::sum_terms,
     },
     step::Scratch,
 };
@@ -23,8 +23,8 @@ use crate::{
 /// State of a design at one check, which all query heads share.
 pub(crate) struct DesignSnapshot {
     size: usize,
-    pub(crate) probabilities: Vec<f64>,
-    pub(crate) strata: Option<Stratification>,
+    probabilities: Vec<f64>,
+    strata: Option<Stratification>,
     /// Weight of each token's squared term in the variance of an estimated variance: `1 − π` for
     /// independent draws, 1 within strata.
     weights: Scratch<f64>,
@@ -48,6 +48,16 @@ impl DesignSnapshot {
         Self { size, probabilities, strata, weights, drawn_by_stratum, factors }
     }
 
+    /// Calls `read` with the weights of the tokens at the current size.
+    pub(crate) fn weigh<T>(
+        &self,
+        design: &dyn Design,
+        read: impl FnOnce(&TokenWeights<'_>) -> T,
+    ) -> T {
+        let factors = &self.factors(design, self.size);
+        read(&TokenWeights { p: &self.probabilities, factors, strata: self.strata.as_ref() })
+    }
+
     /// Returns φ of each token at a size. It is the same for all query heads.
     fn factors(&self, design: &dyn Design, size: usize) -> Rc<Vec<f64>> {
         let mut computed = self.factors.borrow_mut();
@@ -66,20 +76,9 @@ pub(crate) struct SampleCheck<'a> {
     snapshot: &'a DesignSnapshot,
     /// Index of the query head among those that read the list.
     reader: usize,
-    shift: f64,
     /// Statistics that do not depend on the predicted size.
     stats: SampleStats,
-    /// `|x − m|²` of each token drawn.
-    squares: Squares,
-    /// Inverse effective rank of the covariance of `w` (eq. 7' or 7'').
-    inverse_rank: f64,
-}
-
-/// `|x − m|²` of each token drawn.
-struct Squares {
-    w: Scratch<f64>,
-    ev: Scratch<f64>,
-    e: Scratch<f64>,
+    sample: WeighedSample,
 }
 
 /// Predicted variance of a total.
@@ -90,38 +89,16 @@ struct Variance {
 }
 
 impl<'a> SampleCheck<'a> {
-    /// Computes the statistics of the drawn tokens. O(drawn).
+    /// Creates a check of the drawn tokens for one query head.
     pub(crate) fn new(
         design: &'a dyn Design,
         snapshot: &'a DesignSnapshot,
         reader: usize,
-        sample: &WeightedEstimates<'_>,
+        sample: WeighedSample,
         residual: &Residual,
     ) -> Self {
-        let DesignSnapshot { size, strata, .. } = snapshot;
-        let factors = &snapshot.factors(design, *size);
-        let squares = match (&sample.within, strata) {
-            (Some(within), Some(strata)) => Squares::within(sample, within, &strata.strata),
-            _ => Squares::new(sample),
-        };
-        let pairs = match (&sample.within, strata) {
-            (Some(within), Some(strata)) => {
-                Some(alignment_within(sample, within, &strata.strata, factors, &squares.w))
-            }
-            _ => alignment_of_tokens(sample, factors, &squares.w),
-        };
-        let [trace, squared] = traces(factors, &squares.w);
-        // Pairs of different tokens leave out the products of tokens with themselves.
-        let diagonal = if trace == 0.0 { 0.0 } else { squared / (trace * trace) };
-        Self {
-            design,
-            snapshot,
-            reader,
-            shift: sample.shift,
-            stats: stats(*size, sample, residual),
-            squares,
-            inverse_rank: pairs.map_or(1.0, |pairs| pairs.min(1.0) + diagonal),
-        }
+        let stats = stats(snapshot.size, &sample.totals, residual);
+        Self { design, snapshot, reader, stats, sample }
     }
 
     /// Predicts the statistics of a sample of `size` tokens, at least the current size and fewer
@@ -140,20 +117,20 @@ impl<'a> SampleCheck<'a> {
             // The squared error is subtracted here, because
             // `SampleStats::with_raised_variances` adds it again.
             // The last `max` may drop a NaN, because a rank of 1 is safe.
-            nu: (1.0 / max_or_nan(self.inverse_rank - w.relative_error_squared, 1.0 / n_s))
+            nu: (1.0 / max_or_nan(self.sample.inverse_rank - w.relative_error_squared, 1.0 / n_s))
                 .max(1.0),
             kurtosis_e: 1.0 + drawn * e.relative_error_squared,
             kurtosis_w: 1.0 + drawn * w.relative_error_squared,
-            unseen: self.design.unseen(self.reader, size, self.shift),
+            unseen: self.design.unseen(self.reader, size, self.sample.totals.shift),
             ..self.stats
         }
     }
 
     /// Variances of the estimated totals of `w`, `e v` and `e`, from φ of each token.
     fn variances(&self, factors: &[f64]) -> [Variance; 3] {
-        let Squares { w, ev, e } = &self.squares;
+        let TokenSquares { w, ev, e } = &self.sample.squares;
         let DesignSnapshot { weights, strata, drawn_by_stratum: drawn, .. } = self.snapshot;
-        let mut sums = sum_squares_and_fourths(factors, weights, &self.squares);
+        let mut sums = sum_squares_and_fourths(factors, weights, &self.sample.squares);
         if let Some(Stratification { strata, .. }) = strata {
             for ([_, fourths], squares) in sums.iter_mut().zip([w, ev, e]) {
                 let mut sums = vec![0.0; drawn.len()];
@@ -173,50 +150,14 @@ impl<'a> SampleCheck<'a> {
     }
 }
 
-/// Number of partial sums. Loops over this number of sums are compiled to vector instructions.
-const LANES: usize = 16;
-
-/// Sums of the `N` terms that `compute` returns for the numbers at each place of `M` columns of one
-/// length.
-#[inline(always)]
-fn sum_terms<const M: usize, const N: usize>(
-    columns: [&[f64]; M],
-    compute: impl Fn([f64; M]) -> [f64; N],
-) -> [f64; N] {
-    let mut sums = [[0.0; LANES]; N];
-    let len = columns[0].len();
-    let whole = len / LANES * LANES;
-    for first in (0..whole).step_by(LANES) {
-        let columns: [&[f64; LANES]; M] = std::array::from_fn(|column| {
-            columns[column][first..].first_chunk().expect("all columns have one length")
-        });
-        for lane in 0..LANES {
-            let terms = compute(columns.map(|column| column[lane]));
-            for (sums, term) in sums.iter_mut().zip(terms) {
-                sums[lane] += term;
-            }
-        }
-    }
-    for place in whole..len {
-        let terms = compute(columns.map(|column| column[place]));
-        for (sums, term) in sums.iter_mut().zip(terms) {
-            sums[place - whole] += term;
-        }
-    }
-    sums.map(|mut sums| {
-        for half in [8, 4, 2, 1] {
-            for lane in 0..half {
-                sums[lane] += sums[lane + half];
-            }
-        }
-        sums[0]
-    })
-}
-
 /// `Σ φ |x − m|²`, and the sum of its squared terms, each multiplied by its weight, for `w`, `e v`
 /// and `e`.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma", "x86_64+avx2+fma"))]
-fn sum_squares_and_fourths(factors: &[f64], weights: &[f64], squares: &Squares) -> [[f64; 2]; 3] {
+fn sum_squares_and_fourths(
+    factors: &[f64],
+    weights: &[f64],
+    squares: &TokenSquares,
+) -> [[f64; 2]; 3] {
     let columns = [factors, weights, &squares.w, &squares.ev, &squares.e];
     let [w, w_fourths, ev, ev_fourths, e, e_fourths] =
         sum_terms(columns, |[factor, weight, w, ev, e]| {
@@ -226,167 +167,19 @@ fn sum_squares_and_fourths(factors: &[f64], weights: &[f64], squares: &Squares) 
     [[w, w_fourths], [ev, ev_fourths], [e, e_fourths]]
 }
 
-/// Variance of the total of `w`, `Σ φ |w − m|²`, and the sum of its squared terms.
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma", "x86_64+avx2+fma"))]
-fn traces(factors: &[f64], w: &[f64]) -> [f64; 2] {
-    sum_terms([factors, w], |[factor, w]| {
-        let term = factor * w;
-        [term, term * term]
-    })
-}
-
-impl Squares {
-    /// Memory for the squares of this number of tokens, whose values are unspecified.
-    fn unset(tokens: usize) -> Self {
-        Self { w: Scratch::new(tokens), ev: Scratch::new(tokens), e: Scratch::new(tokens) }
-    }
-
-    /// Squares for independent draws, where `m` is 0.
-    fn new(sample: &WeightedEstimates<'_>) -> Self {
-        let mut squares = Self::unset(sample.e.len());
-        set_squares(sample, &mut squares);
-        squares
-    }
-
-    /// Squares for draws within strata. `strata` `[b]` has the stratum of each token.
-    fn within(sample: &WeightedEstimates<'_>, within: &StratumCentres, strata: &[usize]) -> Self {
-        let WeightedEstimates { e, norms, out_squared, .. } = sample;
-        let mut squares = Self::unset(strata.len());
-        for (i, &stratum) in strata.iter().enumerate() {
-            let (centre, dot_centre) = (within.centres[stratum], within.dot_centre[i]);
-            let along = along_centre(sample, i, centre, dot_centre);
-            let w = sample.square(i) - 2.0 * along + centre.square_of_w(*out_squared);
-            let ev = (e[i] * norms[i]).powi(2) - 2.0 * e[i] * dot_centre + centre.squared;
-            squares.w[i] = max_or_nan(w, 0.0);
-            squares.ev[i] = max_or_nan(ev, 0.0);
-            squares.e[i] = (e[i] - centre.e).powi(2);
-        }
-        squares
-    }
-}
-
-/// `w · m` of a token, where `m` is its stratum's centre and `dot_centre` is `v · μ`.
-fn along_centre(sample: &WeightedEstimates<'_>, i: usize, centre: Centre, dot_centre: f64) -> f64 {
-    let (e, dot_out, out_squared) = (sample.e[i], sample.dot_out[i], sample.out_squared);
-    e * (dot_centre - centre.e * dot_out - centre.dot_out + centre.e * out_squared)
-}
-
-/// `|w|²`, `|e v|²` and `e²` of each token, from products of its value.
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma", "x86_64+avx2+fma"))]
-fn set_squares(sample: &WeightedEstimates<'_>, out: &mut Squares) {
-    let WeightedEstimates { e, norms, dot_out, out_squared, .. } = sample;
-    let tokens = e.len();
-    // Slices of one length, so that the loop has no bounds checks.
-    let (norms, dot_out) = (&norms[..tokens], &dot_out[..tokens]);
-    let Squares { w: out_w, ev: out_ev, e: out_e } = out;
-    let (out_w, out_ev) = (&mut out_w[..tokens], &mut out_ev[..tokens]);
-    let out_e = &mut out_e[..tokens];
-    for i in 0..tokens {
-        let (e, norm) = (e[i] * e[i], norms[i] * norms[i]);
-        let w = e * (norm - 2.0 * dot_out[i] + out_squared);
-        // `max` would replace a NaN by 0.
-        out_w[i] = if w < 0.0 { 0.0 } else { w };
-        out_ev[i] = e * norm;
-        out_e[i] = e;
-    }
-}
-
 /// Statistics of a sample of `size` tokens apart from its variances, which are not set.
-fn stats(size: usize, sample: &WeightedEstimates<'_>, residual: &Residual) -> SampleStats {
+fn stats(size: usize, totals: &SampleTotals, residual: &Residual) -> SampleStats {
     let Residual { n_s, visible, query_heads, max_norm_v, .. } = *residual;
     let moments = Moments {
-        value_dim: sample.value_dim,
-        d: sample.d,
-        d_certain: sample.d_certain,
-        norm_n_squared: sample.out_squared * sample.d * sample.d,
-        drift: sample.drift,
+        value_dim: totals.value_dim,
+        d: totals.d,
+        d_certain: totals.d_certain,
+        norm_n_squared: totals.out_squared * totals.d * totals.d,
+        drift: totals.drift,
         ..Moments::default()
     };
     let residual = Residual { n_s, visible, query_heads, max_norm_v, bound: None };
     SampleStats::from_moments(size, &moments, &residual)
-}
-
-/// Estimate of the alignment `Tr(S²) / Tr(S)²` for the covariance `S` of the total of `w`, from
-/// pairs of different tokens, each weighted by its contribution to the trace (docs/guarantees.md,
-/// first term of eq. 7'). `None` for fewer than four tokens, or if all terms are 0.
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma", "x86_64+avx2+fma"))]
-fn alignment_of_tokens(
-    sample: &WeightedEstimates<'_>,
-    factors: &[f64],
-    squares: &[f64],
-) -> Option<f64> {
-    const FOUR: usize = WeightedEstimates::FOUR;
-    let WeightedEstimates { e, dot_out, out_squared, fours, .. } = sample;
-    let (mut parallel, mut all) = (0.0, 0.0);
-    let (e, dot_out) = (e.as_chunks::<FOUR>().0, dot_out.as_chunks::<FOUR>().0);
-    let (factors, squares) = (factors.as_chunks::<FOUR>().0, squares.as_chunks::<FOUR>().0);
-    for (four, products) in fours.iter().enumerate() {
-        let (e, dot_out) = (e[four], dot_out[four]);
-        let (factors, squares) = (factors[four], squares[four]);
-        let weights: [f64; FOUR] = std::array::from_fn(|i| factors[i] * e[i] * e[i]);
-        let terms: [f64; FOUR] = std::array::from_fn(|i| factors[i] * squares[i]);
-        for (product, (i, j)) in products.iter().zip(WeightedEstimates::PAIRS) {
-            let product = product - dot_out[i] - dot_out[j] + out_squared;
-            parallel += weights[i] * weights[j] * (product * product);
-            all += terms[i] * terms[j];
-        }
-    }
-    (all > 0.0).then(|| parallel / all)
-}
-
-/// Upper bound on the alignment for draws within strata, from pairs of tokens of one stratum: the
-/// mean of the strata's alignments, weighted by their parts of the trace (first term of eq. 7'').
-/// A stratum without such pairs has alignment 1, as if all its tokens were parallel.
-fn alignment_within(
-    sample: &WeightedEstimates<'_>,
-    within: &StratumCentres,
-    strata: &[usize],
-    factors: &[f64],
-    squares: &[f64],
-) -> f64 {
-    const FOUR: usize = WeightedEstimates::FOUR;
-    let mut sums = vec![StratumSums::default(); within.centres.len()];
-    for ((&stratum, factor), square) in strata.iter().zip(factors).zip(squares) {
-        sums[stratum].trace += factor * square;
-    }
-    for (four, strata) in strata.chunks_exact(FOUR).enumerate() {
-        let products = sample.products(four);
-        let along = |i: usize| {
-            let token = FOUR * four + i;
-            along_centre(sample, token, within.centres[strata[i]], within.dot_centre[token])
-        };
-        for (product, (i, j)) in products.into_iter().zip(WeightedEstimates::PAIRS) {
-            if strata[i] != strata[j] {
-                continue;
-            }
-            let square_of_centre = within.centres[strata[i]].square_of_w(sample.out_squared);
-            let product = product - along(i) - along(j) + square_of_centre;
-            let sums = &mut sums[strata[i]];
-            sums.parallel += product * product;
-            sums.all += squares[FOUR * four + i] * squares[FOUR * four + j];
-        }
-    }
-    let trace: f64 = sums.iter().map(|sums| sums.trace).sum();
-    let aligned: f64 = sums.iter().map(|sums| sums.trace * sums.alignment()).sum();
-    if trace > 0.0 { aligned / trace } else { 1.0 }
-}
-
-/// Sums over the tokens drawn from a stratum, and over pairs of them.
-#[derive(Clone, Copy, Debug, Default)]
-struct StratumSums {
-    /// `Σ φ |w − m|²`.
-    trace: f64,
-    /// `Σ ((w − m) · (w' − m))²`.
-    parallel: f64,
-    /// `Σ |w − m|² |w' − m|²`.
-    all: f64,
-}
-
-impl StratumSums {
-    /// `Tr(S²) / Tr(S)²` of the stratum's covariance `S`, or 1 if there are no pairs.
-    fn alignment(&self) -> f64 {
-        if self.all > 0.0 { (self.parallel / self.all).min(1.0) } else { 1.0 }
-    }
 }
 
 #[cfg(test)]

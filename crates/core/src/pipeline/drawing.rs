@@ -277,10 +277,10 @@ impl<'a> GrowingSample<'a> {
             } else if self.is_complete() {
                 CheckResult::everything(n_s)
             } else if let Some((snapshot, candidates)) = &snapshot {
-                let DesignSnapshot { probabilities, strata, .. } = snapshot;
-                let sample =
-                    self.accumulator.weighed(reader, residual, probabilities, strata.as_ref());
-                let check = SampleCheck::new(&*self.design, snapshot, reader, &sample, residual);
+                let design = &*self.design;
+                let sample = snapshot
+                    .weigh(design, |weights| self.accumulator.weighed(reader, residual, weights));
+                let check = SampleCheck::new(design, snapshot, reader, sample, residual);
                 target.judge(candidates, sizes, |b| target.radius(reader, &check.predict(b)))
             } else {
                 self.check_proof(target, reader, sizes)

@@ -1,7 +1,7 @@
 //! Accumulators, which read the rows of a sample and compute its statistics.
 
 use crate::{
-    sample::{Residual, Sample, SampleStats, Stratification, WeightedEstimates},
+    sample::{Residual, Sample, SampleStats, TokenWeights, WeighedSample, WeightedTokens},
     step::{Picks, Row, Softmax},
 };
 
@@ -33,17 +33,15 @@ pub trait Accumulator {
         show: &mut dyn FnMut(&Sample<'_>, f64),
     );
 
-    /// Statistics of all tokens drawn so far for one query head, if their inclusion probabilities
-    /// are `p` `[b]`. The tokens were drawn within `strata`, or, without strata, independently of
-    /// each other.
+    /// Estimates and their variances for one query head, from all tokens drawn so far, which have
+    /// these weights.
     fn weighed(
         &mut self,
         reader: usize,
         residual: &Residual,
-        p: &[f64],
-        strata: Option<&Stratification>,
-    ) -> WeightedEstimates<'_> {
-        compute_weighed(self, reader, residual, p, strata)
+        weights: &TokenWeights<'_>,
+    ) -> WeighedSample {
+        compute_weighed(self, reader, residual, weights)
     }
 
     /// Smallest number of rows still to be read for which reading all visible tokens in order is
@@ -65,20 +63,19 @@ pub enum SampleUse {
     Weighted,
 }
 
-/// Statistics of a weighted sample by the reference implementation, from the sample that an
+/// Computes estimates and their variances by the reference implementation, from the sample that an
 /// accumulator shows. It is the default of [`Accumulator::weighed`].
 pub fn compute_weighed<T: Accumulator + ?Sized>(
     accumulator: &mut T,
     reader: usize,
     residual: &Residual,
-    p: &[f64],
-    strata: Option<&Stratification>,
-) -> WeightedEstimates<'static> {
-    let mut weighed = WeightedEstimates::default();
+    weights: &TokenWeights<'_>,
+) -> WeighedSample {
+    let mut tokens = WeightedTokens::default();
     accumulator.sample(reader, residual, &mut |sample, shift| {
-        weighed = WeightedEstimates::new(sample, p, strata, shift);
+        tokens = WeightedTokens::new(sample, weights.p, weights.strata, shift);
     });
-    weighed
+    WeighedSample::new(&tokens, weights)
 }
 
 /// The reference implementation: it sums in f64, one token after the other, and recomputes the

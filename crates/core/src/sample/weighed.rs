@@ -1,21 +1,17 @@
-//! Estimates from a sample whose tokens have weights `1 / π`, for one query head.
+//! Tokens with weights `1 / π`, as one query head sees them.
 //!
 //! Variances are computed from dot products of values. If `μ` is the centre of `e v` and `ē` the
 //! centre of `e`, then `m = μ − ē o^` is the centre of `w = e (v − o^)`, and
 //! `w · m = e (v · μ − ē v · o^ − μ · o^ + ē |o^|²)`.
-
-use std::borrow::Cow;
 
 use crate::{
     sample::{Sample, Stratification, drift, stats::norm},
     step::Softmax,
 };
 
-/// Horvitz-Thompson estimates from a weighted sample, and the per-token terms of their variance.
-/// The `b` tokens are in draw order; each was drawn independently of the others, or within its
-/// stratum.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct WeightedEstimates<'a> {
+/// Horvitz-Thompson estimates from a weighted sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SampleTotals {
     /// Logit that exponentials are relative to.
     pub shift: f64,
     /// Number of elements of a value.
@@ -28,15 +24,38 @@ pub struct WeightedEstimates<'a> {
     pub out_squared: f64,
     /// Distance `|o^ − c|` from the output `c` of the picked tokens; see [`drift`].
     pub drift: f64,
+}
+
+impl SampleTotals {
+    /// Computes the totals from the sums over the picked tokens, the denominator `d` over all
+    /// tokens read, relative to the same shift, and the output `out` `[value_dim]`.
+    pub fn new(shift: f64, certain: &Softmax, d: f64, out: &[f64]) -> Self {
+        Self {
+            shift,
+            value_dim: out.len(),
+            d,
+            d_certain: certain.denominator(),
+            out_squared: out.iter().map(|o| o * o).sum(),
+            drift: drift(out, certain),
+        }
+    }
+}
+
+/// Tokens of a weighted sample, and the products of their values. The `b` tokens are in draw order;
+/// each was drawn independently of the others, or within its stratum.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct WeightedTokens {
+    /// Estimates from the tokens.
+    pub totals: SampleTotals,
     /// `e` of each token, `[b]`.
-    pub e: Cow<'a, [f64]>,
+    pub e: Vec<f64>,
     /// `|v|` of each token, `[b]`.
-    pub norms: Cow<'a, [f64]>,
+    pub norms: Vec<f64>,
     /// `v · o^` of each token, `[b]`.
-    pub dot_out: Cow<'a, [f64]>,
+    pub dot_out: Vec<f64>,
     /// `v · v'` for the [`PAIRS`](Self::PAIRS) of each four successive tokens `4 i .. 4 i + 4`,
     /// `[b / 4]`.
-    pub fours: Cow<'a, [[f64; 6]]>,
+    pub fours: Vec<[f64; 6]>,
     /// Centres of the strata, if tokens were drawn within strata.
     pub within: Option<StratumCentres>,
 }
@@ -101,7 +120,7 @@ fn dot(value: &[f32], vector: &[f64]) -> f64 {
     value.iter().zip(vector).map(|(&v, x)| f64::from(v) * x).sum()
 }
 
-impl WeightedEstimates<'_> {
+impl WeightedTokens {
     /// Number of successive tokens whose values are multiplied with each other.
     pub const FOUR: usize = 4;
 
@@ -111,22 +130,22 @@ impl WeightedEstimates<'_> {
     /// `|w|²` of a token.
     pub(crate) fn square(&self, i: usize) -> f64 {
         let square = self.norms[i] * self.norms[i];
-        self.e[i] * self.e[i] * (square - 2.0 * self.dot_out[i] + self.out_squared)
+        let out_squared = self.totals.out_squared;
+        self.e[i] * self.e[i] * (square - 2.0 * self.dot_out[i] + out_squared)
     }
 
     /// `w · w'` of the [`PAIRS`](Self::PAIRS) of tokens `4 four .. 4 four + 4`.
     pub(crate) fn products(&self, four: usize) -> [f64; 6] {
-        let Self { e, dot_out, out_squared, fours, .. } = self;
+        let Self { e, dot_out, fours, .. } = self;
         std::array::from_fn(|pair| {
             let (i, j) = Self::PAIRS[pair];
             let (i, j) = (Self::FOUR * four + i, Self::FOUR * four + j);
-            e[i] * e[j] * (fours[four][pair] - dot_out[i] - dot_out[j] + out_squared)
+            e[i] * e[j] * (fours[four][pair] - dot_out[i] - dot_out[j] + self.totals.out_squared)
         })
     }
 
-    /// Computes the estimates from a sample whose inclusion probabilities are `p` `[b]`, drawn
-    /// within strata if there are any, with exponentials relative to `shift`. This is the reference
-    /// implementation, in f64. O(b · value_dim).
+    /// Computes the products of a sample whose inclusion probabilities are `p` `[b]`, drawn within
+    /// strata if there are any, with exponentials relative to `shift`. O(b · value_dim).
     pub fn new(
         sample: &Sample<'_>,
         p: &[f64],
@@ -135,7 +154,6 @@ impl WeightedEstimates<'_> {
     ) -> Self {
         let dim = sample.certain.numerator().len();
         let values: Vec<&[f32]> = sample.values.chunks_exact(dim).collect();
-        let norms = values.iter().map(|value| norm(value)).collect();
         let mut d = sample.certain.denominator();
         let mut n = sample.certain.numerator().to_vec();
         for ((e, p), value) in sample.e.iter().zip(p).zip(&values) {
@@ -149,27 +167,12 @@ impl WeightedEstimates<'_> {
         };
         let four = |four: &[&[f32]]| Self::PAIRS.map(|(i, j)| product(four[i], four[j]));
         Self {
+            totals: SampleTotals::new(shift, sample.certain, d, &out),
+            e: sample.e.to_vec(),
+            norms: values.iter().map(|value| norm(value)).collect(),
             dot_out: values.iter().map(|value| dot(value, &out)).collect(),
             fours: values.chunks_exact(Self::FOUR).map(four).collect(),
             within: strata.map(|strata| StratumCentres::new(strata, sample.e, &values, &out)),
-            e: sample.e.to_vec().into(),
-            norms,
-            ..Self::from_sums(shift, sample.certain, d, &out)
-        }
-    }
-
-    /// Computes the estimates that do not depend on single tokens: from the sums over the picked
-    /// tokens, the denominator `d` over all tokens read, relative to the same shift, and the output
-    /// `out` `[value_dim]`. The fields of the tokens are empty.
-    pub fn from_sums(shift: f64, certain: &Softmax, d: f64, out: &[f64]) -> Self {
-        Self {
-            shift,
-            value_dim: out.len(),
-            d,
-            d_certain: certain.denominator(),
-            out_squared: out.iter().map(|o| o * o).sum(),
-            drift: drift(out, certain),
-            ..Self::default()
         }
     }
 }

@@ -15,13 +15,15 @@ mod rounded;
 mod rows;
 mod score;
 mod spread;
+mod squares;
 mod value;
 
 pub(crate) use gather::{GatheredRows, gather};
-pub(crate) use products::{fours, products, weigh};
+pub(crate) use products::{FourProducts, fours, products, weigh};
 pub(crate) use queries::{TileQueries, vectors};
 pub(crate) use rows::{AnyRows, KvRows, TokenSpan};
 pub(crate) use spread::{LaggedSquares, SampleTokens, Spread, SpreadCentre, exp2, spread};
+pub(crate) use squares::{TermSums, TokenTerms, squares};
 
 use vattention_core::step::Scratch;
 

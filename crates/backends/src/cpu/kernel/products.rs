@@ -188,16 +188,44 @@ impl<E: SimdElement> ProductsKernel<'_, E> {
     }
 }
 
-/// Computes the products of values within each group of four rows, in the order `0·1, 0·2, 0·3,
-/// 1·2, 1·3, 2·3`.
+/// Products of the values within each group of four successive tokens, `[b / 4][4]`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FourProducts {
+    /// Products `0·1, 1·2, 2·3, 3·0`.
+    pub(crate) neighbours: Vec<f32>,
+    /// Products `0·2, 1·3, 2·0, 3·1`.
+    pub(crate) opposites: Vec<f32>,
+}
+
+impl FourProducts {
+    pub(crate) fn clear(&mut self) {
+        self.neighbours.clear();
+        self.opposites.clear();
+    }
+
+    /// Products of each group in the order `0·1, 0·2, 0·3, 1·2, 1·3, 2·3`.
+    pub(crate) fn pairs(&self) -> Vec<[f64; 6]> {
+        let neighbours = self.neighbours.as_chunks::<4>().0;
+        let opposites = self.opposites.as_chunks::<4>().0;
+        let pairs = neighbours.iter().zip(opposites);
+        pairs.map(|(n, o)| [n[0], o[0], n[3], n[1], o[1], n[2]].map(f64::from)).collect()
+    }
+}
+
+/// Appends the products of values within each group of four rows to `out`.
 ///
 /// # Panics
 /// If the number of rows is not a multiple of four.
-pub(crate) fn fours<E: SimdElement>(level: Level, values: &[E], stride: usize) -> Vec<[f32; 6]> {
+pub(crate) fn fours<E: SimdElement>(
+    level: Level,
+    values: &[E],
+    stride: usize,
+    out: &mut FourProducts,
+) {
     check(values, stride);
     assert!(values.len().is_multiple_of(4 * stride), "whole fours");
     // SAFETY: each group has four rows of whole chunks.
-    unsafe { level.run(FoursKernel { values, stride }) }
+    unsafe { level.run(FoursKernel { values, stride, out }) }
 }
 
 fn check<E>(values: &[E], stride: usize) {
@@ -207,39 +235,35 @@ fn check<E>(values: &[E], stride: usize) {
 struct FoursKernel<'a, E> {
     values: &'a [E],
     stride: usize,
+    out: &'a mut FourProducts,
 }
 
 impl<E: SimdElement> SimdKernel for FoursKernel<'_, E> {
-    type Output = Vec<[f32; 6]>;
+    type Output = ();
 
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) -> Vec<[f32; 6]> {
-        let Self { values, stride } = self;
-        let mut out = Vec::with_capacity(values.len() / (4 * stride));
+    unsafe fn run<S: Simd>(self) {
+        let Self { values, stride, out } = self;
         for first in (0..values.len()).step_by(4 * stride) {
-            out.push(multiply_four::<S, E>(values.as_ptr().add(first), stride));
+            let [a, b, c, d, e, f] = multiply_four::<S, E>(values.as_ptr().add(first), stride);
+            out.neighbours.extend([a, b, c, d]);
+            out.opposites.extend([e, f, e, f]);
         }
-        out
     }
 }
 
-/// Products of four rows with each other.
+/// Products `0·1, 1·2, 2·3, 3·0, 0·2, 1·3` of four rows.
 #[inline(always)]
 unsafe fn multiply_four<S: Simd, E: SimdElement>(rows: *const E, stride: usize) -> [f32; 6] {
     let mut sums = [S::no_sums(); LANES];
     for offset in (0..stride).step_by(CHUNK) {
-        let mut place = 0;
-        for i in 0..3 {
-            let a = E::widen::<S>(rows.add(i * stride + offset));
-            for j in i + 1..4 {
-                let b = E::widen::<S>(rows.add(j * stride + offset));
-                sums[place] = S::fold(a.0, b.0, S::fold(a.1, b.1, sums[place]));
-                place += 1;
-            }
+        let row = |i: usize| E::widen::<S>(rows.add(i * stride + offset));
+        for (sum, [i, j]) in sums.iter_mut().zip([[0, 1], [1, 2], [2, 3], [3, 0], [0, 2], [1, 3]]) {
+            let (a, b) = (row(i), row(j));
+            *sum = S::fold(a.0, b.0, S::fold(a.1, b.1, *sum));
         }
     }
     let mut products = [0.0; LANES];
     S::store(products.as_mut_ptr(), S::sums(&sums));
-    let [a, b, c, d, e, f, ..] = products;
-    [a, b, c, d, e, f]
+    std::array::from_fn(|pair| products[pair])
 }

@@ -176,12 +176,13 @@ unsafe fn add_spread<S: Simd>(
 
 /// Loads sixteen numbers from `first` on, with zeros past the end.
 #[inline(always)]
-unsafe fn load<S: Simd>(numbers: &[f32], first: usize) -> S::F {
-    if numbers.len() - first >= LANES {
-        return S::load(numbers.as_ptr().add(first));
+pub(super) unsafe fn load<S: Simd>(numbers: &[f32], first: usize) -> S::F {
+    let numbers = &numbers[numbers.len().min(first)..];
+    if numbers.len() >= LANES {
+        return S::load(numbers.as_ptr());
     }
     let mut last = [0.0; LANES];
-    last[..numbers.len() - first].copy_from_slice(&numbers[first..]);
+    last[..numbers.len()].copy_from_slice(numbers);
     S::load(last.as_ptr())
 }
 

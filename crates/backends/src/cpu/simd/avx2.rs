@@ -39,6 +39,26 @@ impl Simd for Avx2 {
         _mm256_storeu_ps(to.add(HALF), x.1);
     }
     #[inline(always)]
+    unsafe fn store_wide(to: *mut f64, x: Halves, factor: f64) {
+        let factor = _mm256_set1_pd(factor);
+        for (i, half) in [x.0, x.1].into_iter().enumerate() {
+            let low = _mm256_cvtps_pd(_mm256_castps256_ps128(half));
+            let high = _mm256_cvtps_pd(_mm256_extractf128_ps::<1>(half));
+            _mm256_storeu_pd(to.add(i * HALF), _mm256_mul_pd(low, factor));
+            _mm256_storeu_pd(to.add(i * HALF + HALF / 2), _mm256_mul_pd(high, factor));
+        }
+    }
+    #[inline(always)]
+    unsafe fn rotate_by_one(x: Halves) -> Halves {
+        const ORDER: i32 = 0b00_11_10_01;
+        (_mm256_permute_ps::<ORDER>(x.0), _mm256_permute_ps::<ORDER>(x.1))
+    }
+    #[inline(always)]
+    unsafe fn rotate_by_two(x: Halves) -> Halves {
+        const ORDER: i32 = 0b01_00_11_10;
+        (_mm256_permute_ps::<ORDER>(x.0), _mm256_permute_ps::<ORDER>(x.1))
+    }
+    #[inline(always)]
     unsafe fn add(a: Halves, b: Halves) -> Halves {
         (_mm256_add_ps(a.0, b.0), _mm256_add_ps(a.1, b.1))
     }

@@ -32,6 +32,22 @@ impl Simd for Avx512 {
         _mm512_storeu_ps(to, x);
     }
     #[inline(always)]
+    unsafe fn store_wide(to: *mut f64, x: __m512, factor: f64) {
+        let factor = _mm512_set1_pd(factor);
+        let low = _mm512_cvtps_pd(_mm512_castps512_ps256(x));
+        let high = _mm512_cvtps_pd(_mm512_extractf32x8_ps::<1>(x));
+        _mm512_storeu_pd(to, _mm512_mul_pd(low, factor));
+        _mm512_storeu_pd(to.add(LANES / 2), _mm512_mul_pd(high, factor));
+    }
+    #[inline(always)]
+    unsafe fn rotate_by_one(x: __m512) -> __m512 {
+        _mm512_permute_ps::<0b00_11_10_01>(x)
+    }
+    #[inline(always)]
+    unsafe fn rotate_by_two(x: __m512) -> __m512 {
+        _mm512_permute_ps::<0b01_00_11_10>(x)
+    }
+    #[inline(always)]
     unsafe fn add(a: __m512, b: __m512) -> __m512 {
         _mm512_add_ps(a, b)
     }

@@ -68,6 +68,12 @@ pub(crate) trait Simd: Copy {
     unsafe fn splat(x: f32) -> Self::F;
     unsafe fn load(from: *const f32) -> Self::F;
     unsafe fn store(to: *mut f32, x: Self::F);
+    /// Stores the elements times `factor` in f64.
+    unsafe fn store_wide(to: *mut f64, x: Self::F, factor: f64);
+    /// Moves each element of a group of four to the place before it, and the first to the last.
+    unsafe fn rotate_by_one(x: Self::F) -> Self::F;
+    /// Exchanges the first and last two elements of each group of four.
+    unsafe fn rotate_by_two(x: Self::F) -> Self::F;
     unsafe fn add(a: Self::F, b: Self::F) -> Self::F;
     unsafe fn sub(a: Self::F, b: Self::F) -> Self::F;
     unsafe fn mul(a: Self::F, b: Self::F) -> Self::F;

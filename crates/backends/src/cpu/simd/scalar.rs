@@ -31,6 +31,18 @@ impl Simd for Scalar {
         to.cast::<Lanes>().write_unaligned(x);
     }
     #[inline(always)]
+    unsafe fn store_wide(to: *mut f64, x: Lanes, factor: f64) {
+        to.cast::<[f64; LANES]>().write_unaligned(x.map(|x| f64::from(x) * factor));
+    }
+    #[inline(always)]
+    unsafe fn rotate_by_one(x: Lanes) -> Lanes {
+        std::array::from_fn(|i| x[i / 4 * 4 + (i + 1) % 4])
+    }
+    #[inline(always)]
+    unsafe fn rotate_by_two(x: Lanes) -> Lanes {
+        std::array::from_fn(|i| x[i ^ 2])
+    }
+    #[inline(always)]
     unsafe fn add(a: Lanes, b: Lanes) -> Lanes {
         std::array::from_fn(|i| a[i] + b[i])
     }

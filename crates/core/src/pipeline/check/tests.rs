@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    sample::{Order, Sample, Stratification},
+    sample::{Order, Sample, Stratification, WeightedTokens},
     step::{Shape, Site, Softmax, Stream},
 };
 
@@ -52,9 +52,13 @@ fn check_sample(drawn: &[usize], design: &dyn Design, n_s: usize, size: usize) -
         let Sample { n_s, visible, query_heads, max_norm_v, .. } = *sample;
         let residual = Residual { n_s, visible, query_heads, max_norm_v, bound: None };
         let snapshot = DesignSnapshot::new(design, size);
-        let strata = snapshot.strata.as_ref();
-        let sample = WeightedEstimates::new(sample, &snapshot.probabilities, strata, 0.0);
-        SampleCheck::new(design, &snapshot, 0, &sample, &residual).predict(size)
+        let sample = snapshot.weigh(design, |weights| {
+            WeighedSample::new(
+                &WeightedTokens::new(sample, weights.p, weights.strata, 0.0),
+                weights,
+            )
+        });
+        SampleCheck::new(design, &snapshot, 0, sample, &residual).predict(size)
     })
 }
 
@@ -200,83 +204,6 @@ fn statistics_of_a_uniform_sample_equal_those_from_its_sums() {
     for (found, want) in numbers(&check).into_iter().zip(numbers(&sums)) {
         assert!((found / want - 1.0).abs() < 1e-9, "{check:?}, not {sums:?}");
     }
-}
-
-/// Tokens of equal weight with given values, drawn within strata of 20 successive tokens, each a
-/// neighbour of the strata before and after it.
-fn stratified_sample(values: &[[f64; 2]]) -> (WeightedEstimates<'static>, Stratification) {
-    let strata: Vec<usize> = (0..values.len()).map(|i| i / 20).collect();
-    let last = strata[values.len() - 1];
-    let beside = |h: usize| [h.wrapping_sub(1), h + 1].into_iter().filter(|&h| h <= last).collect();
-    let strata = Stratification { strata, neighbours: (0..=last).map(beside).collect() };
-    let values: Vec<f32> = values.iter().flatten().map(|&x| x as f32).collect();
-    let (e, p) = (vec![1.0; values.len() / 2], vec![1.0; values.len() / 2]);
-    let certain = Softmax::new(2);
-    let sample = Sample {
-        e: &e,
-        values: &values,
-        certain: &certain,
-        n_s: e.len(),
-        visible: e.len(),
-        query_heads: 1,
-        max_norm_v: 2.0,
-        bound: None,
-    };
-    (WeightedEstimates::new(&sample, &p, Some(&strata), 0.0), strata)
-}
-
-/// Effective ranks from pairs of any tokens, and from pairs within the strata.
-fn ranks(values: &[[f64; 2]]) -> [f64; 2] {
-    let (sample, Stratification { strata, .. }) = stratified_sample(values);
-    let within = sample.within.as_ref().unwrap();
-    let factors = vec![2.0; values.len()];
-    let by_tokens = alignment_of_tokens(&sample, &factors, &Squares::new(&sample).w).unwrap();
-    let squares = Squares::within(&sample, within, &strata).w;
-    let by_strata = alignment_within(&sample, within, &strata, &factors, &squares);
-    [1.0 / by_tokens, 1.0 / by_strata]
-}
-
-fn circle(i: usize) -> [f64; 2] {
-    [((i * i) as f64).cos(), ((i * i) as f64).sin()]
-}
-
-/// Values on a line through the output have rank 1, values on a circle around it rank 2.
-#[test]
-fn effective_ranks_from_pairs() {
-    let values = |shape: &dyn Fn(usize) -> [f64; 2]| -> Vec<[f64; 2]> {
-        (0..500).map(shape).map(|[x, y]| [x + 0.7, y - 0.4]).collect()
-    };
-    for line in ranks(&values(&|i| [(i % 7) as f64 - 3.0, 0.0])) {
-        assert!((line - 1.0).abs() < 1e-6, "1, not {line}");
-    }
-    for circle in ranks(&values(&circle)) {
-        assert!((1.8..2.2).contains(&circle), "about 2, not {circle}");
-    }
-}
-
-/// A large difference between neighbouring strata outweighs the variance within each stratum.
-#[test]
-fn a_difference_between_neighbouring_strata_has_rank_one() {
-    let values = |i: usize| {
-        let [x, y] = circle(i).map(|x| 0.01 * x);
-        [if i < 200 { 1.0 + x } else { x - 1.0 }, y]
-    };
-    let [_, rank] = ranks(&(0..400).map(values).collect::<Vec<_>>());
-    assert!((1.0..1.1).contains(&rank), "about 1, not {rank}");
-}
-
-/// With one token per stratum there are no pairs, so the alignment is 1.
-#[test]
-fn pairs_are_taken_within_strata() {
-    let (sample, _) = stratified_sample(&(0..8).map(circle).collect::<Vec<_>>());
-    let (products, squares) = (sample.within.clone().unwrap(), Squares::new(&sample).w);
-    let alignment = |strata: [usize; 8]| {
-        let centres = vec![products.centres[0]; 8];
-        let within = StratumCentres { centres, ..products.clone() };
-        alignment_within(&sample, &within, &strata, &[1.0; 8], &squares)
-    };
-    assert_eq!(alignment([0, 1, 2, 3, 4, 5, 6, 7]), 1.0);
-    assert!(alignment([0, 0, 1, 1, 2, 2, 3, 3]) < 1.0);
 }
 
 /// A factor that is NaN makes the variance NaN, and a factor whose square overflows makes the error
