@@ -314,6 +314,40 @@ impl<'a, E: Copy> Vectors<'a, E> {
         }
     }
 
+    /// Writes pointers to the vectors of successive tokens from `token` on to `out`.
+    ///
+    /// # Safety
+    /// The tokens must be in range.
+    #[inline(always)]
+    unsafe fn find_range(&self, token: usize, mut out: &mut [*const E]) {
+        let BlockLayout { first, per_block, stride, .. } = self.layout;
+        let mut row = first + token;
+        while !out.is_empty() {
+            let (block, place) = match self.log2_per_block {
+                Some(log2) => (row >> log2, row & ((1 << log2) - 1)),
+                None => (row / per_block, row % per_block),
+            };
+            let (begin, left) = match self.blocks {
+                Blocks::One(block) => (self.in_block(block, row), out.len()),
+                Blocks::Many(blocks) => {
+                    let left = per_block.get() - place;
+                    (self.in_block(blocks.get_unchecked(block), place), left)
+                }
+                Blocks::Paged { pool, table, stride } => {
+                    let begin = *table.get_unchecked(block) as usize * stride;
+                    let left = per_block.get() - place;
+                    (self.in_block(pool.get_unchecked(begin..), place), left)
+                }
+            };
+            let (here, rest) = out.split_at_mut(left.min(out.len()));
+            for (i, pointer) in here.iter_mut().enumerate() {
+                *pointer = begin.wrapping_add(i * stride);
+            }
+            row += here.len();
+            out = rest;
+        }
+    }
+
     /// Pointer to the scale of a token, whose vector is given; it need not be aligned.
     ///
     /// # Safety
@@ -376,23 +410,31 @@ impl<'a, E: SimdElement> RowWindow<'a, E> {
     /// Finds `count` rows of the pass from `first` on: one or more whole blocks.
     #[inline(always)]
     unsafe fn find(&mut self, first: usize, count: usize) {
-        let mut tokens = [0; FAR];
+        let KvRows { keys, values } = self.rows;
+        let places = first % RING..first % RING + count;
+        let (to_keys, to_values) = (&mut self.keys[places.clone()], &mut self.values[places]);
         let last = self.tokens.len() - 1;
         match self.tokens {
             TokenSpan::Range(from, _) => {
-                for (i, token) in tokens[..count].iter_mut().enumerate() {
-                    *token = from + last.min(first + i);
+                let left = self.tokens.len().saturating_sub(first).min(count);
+                for (vectors, out) in [(keys, to_keys), (values, to_values)] {
+                    let (rows, past_the_end) = out.split_at_mut(left);
+                    vectors.find_range(from + first, rows);
+                    if !past_the_end.is_empty() {
+                        vectors.find_range(from + last, &mut past_the_end[..1]);
+                        past_the_end.fill(past_the_end[0]);
+                    }
                 }
             }
             TokenSpan::List(list) => {
+                let mut tokens = [0; FAR];
                 for (i, token) in tokens[..count].iter_mut().enumerate() {
                     *token = *list.get_unchecked(last.min(first + i)) as usize;
                 }
+                keys.find(&tokens[..count], to_keys);
+                values.find(&tokens[..count], to_values);
             }
         }
-        let places = first % RING..first % RING + count;
-        self.rows.keys.find(&tokens[..count], &mut self.keys[places.clone()]);
-        self.rows.values.find(&tokens[..count], &mut self.values[places]);
         if first.is_multiple_of(RING) {
             self.keys.copy_within(..NEAR, RING);
             self.values.copy_within(..NEAR, RING);
