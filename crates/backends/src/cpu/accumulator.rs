@@ -189,14 +189,12 @@ impl<E: SampledElement> Accumulator for CpuAccumulator<'_, E> {
 
     fn weighed(
         &mut self,
-        member: usize,
-        residual: &Residual,
+        residuals: &[Residual],
         weights: &TokenWeights<'_>,
-    ) -> WeighedSample {
+    ) -> Vec<WeighedSample> {
         let Self { heads, certain, sample, .. } = self;
-        let fits = sample.has_fitting_values();
-        let weighed = fits.then(|| sample.weighed(heads, certain, member, weights)).flatten();
-        weighed.unwrap_or_else(|| compute_weighed(self, member, residual, weights))
+        let weighed = sample.weighed(heads, certain, weights);
+        weighed.unwrap_or_else(|| compute_weighed(self, residuals, weights))
     }
 
     fn dense_from(&self, checked: bool) -> usize {

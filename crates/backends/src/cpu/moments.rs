@@ -20,10 +20,10 @@ const PART: usize = 256;
 
 /// Least value of the largest `e · max(|v|, |out|)` for which f32 can represent products of two
 /// such terms, somewhat smaller ones included.
-const LEAST_SPREAD: f32 = 1e-12;
+pub(super) const LEAST_SPREAD: f32 = 1e-12;
 
 /// Least ratio of the largest `e · max(|v|, |out|)` to the largest `|v|`, the unit of deviations.
-const LEAST_SHARE: f32 = 1e-6;
+pub(super) const LEAST_SHARE: f32 = 1e-6;
 
 /// Moments of a sample for one query head.
 pub(crate) struct ShiftedMoments {
@@ -119,14 +119,6 @@ impl ShiftedMoments {
     }
 }
 
-/// Returns true if f32 is precise enough for terms `e (v − out)`: if the largest of them is so large
-/// that its second and fourth powers do not underflow, and is not negligible relative to the
-/// longest value.
-pub(super) fn fits_f32(e: &[f32], norms: &[f32], out_norm: f32, longest: f32) -> bool {
-    let most = e.iter().zip(norms).map(|(e, norm)| e * norm.max(out_norm)).fold(0.0, f32::max);
-    most >= LEAST_SPREAD && most >= LEAST_SHARE * longest
-}
-
 /// Largest norm, clamped so that its square and inverse are normal f32 numbers.
 pub(super) fn longest(norms: &[f32]) -> f32 {
     norms.iter().copied().fold(1e-15, f32::max)
@@ -162,10 +154,13 @@ impl SamplePass {
         Self { estimate, e, centre, spread: Spread::default(), lagged }
     }
 
-    /// Returns true if f32 is precise enough for the terms of the sample.
+    /// Returns true if f32 is precise enough: if the largest `e |v − out|` is so large that its
+    /// second and fourth powers do not underflow, and is not negligible relative to the longest
+    /// value.
     fn fits_f32(&self, norms: &[f32], longest: f32) -> bool {
-        let out_norm = squared(&self.estimate.out).sqrt() as f32;
-        fits_f32(&self.e, norms, out_norm, longest)
+        let out = squared(&self.estimate.out).sqrt() as f32;
+        let most = self.e.iter().zip(norms).map(|(e, norm)| e * norm.max(out)).fold(0.0, f32::max);
+        most >= LEAST_SPREAD && most >= LEAST_SHARE * longest
     }
 
     fn sum_up(&self, b: usize) -> ShiftedMoments {

@@ -14,7 +14,7 @@ use super::moments::ShiftedMoments;
 use super::query_heads::{QueryHeads, add};
 use super::sample_rows::{PooledElement, SampleRows, SampledElement};
 use super::simd::CHUNK;
-use super::weighted::{CheckedSample, WeightedSample};
+use super::weighted::WeightedSums;
 
 /// Number of samples whose memory a thread keeps. A thread that waits for parallel work can begin
 /// another KV head, so that two samples are in use.
@@ -32,15 +32,15 @@ pub(crate) struct DrawnSample<E: SampledElement> {
     pub(crate) stored: SampleRows<E::Sample>,
     /// Moments at the last check, for each query head; empty after a draw.
     moments: Vec<ShiftedMoments>,
-    /// Sums and products at the last check, if the tokens have weights.
-    checked: Option<CheckedSample>,
+    /// Sums at the last check, if the tokens have weights.
+    weighted: Option<WeightedSums>,
 }
 
 impl<E: SampledElement> DrawnSample<E> {
     pub(crate) fn new(heads: &QueryHeads<'_, E>) -> Self {
         let mut stored = E::Sample::pool().with_borrow_mut(Vec::pop).unwrap_or_default();
         stored.rows.logits.resize(heads.members(), Vec::new());
-        Self { sums: heads.empty_sums(), stored, moments: Vec::new(), checked: None }
+        Self { sums: heads.empty_sums(), stored, moments: Vec::new(), weighted: None }
     }
 
     /// Unweighted sums of each query head.
@@ -69,7 +69,7 @@ impl<E: SampledElement> DrawnSample<E> {
             heads.rows.copy_value(token as usize, copy);
         }
         self.moments.clear();
-        self.checked = None;
+        self.weighted = None;
     }
 
     /// Reads more tokens whose weights are given later.
@@ -131,39 +131,30 @@ impl<E: SampledElement> DrawnSample<E> {
     /// Sums of each query head over the stored rows, weighted by `1 / p` with the inclusion
     /// probabilities `p` `[b]`.
     pub(crate) fn weighted_sums(&mut self, heads: &QueryHeads<'_, E>, p: &[f32]) -> Vec<Softmax> {
-        let has_probabilities = |weighted: &WeightedSample| {
+        let has_probabilities = |weighted: &WeightedSums| {
             weighted.p.len() == p.len() && weighted.p.iter().zip(p).all(|(&a, &b)| a as f32 == b)
         };
-        let checked = self.checked.take().map(|checked| checked.weighted);
-        let weighted = checked.filter(has_probabilities).unwrap_or_else(|| {
+        let weighted = self.weighted.take().filter(has_probabilities).unwrap_or_else(|| {
             let p: Vec<f64> = p.iter().map(|&p| f64::from(p)).collect();
-            WeightedSample::new(heads, &self.stored, &p)
+            WeightedSums::new(heads, &self.stored, &p).0
         });
-        weighted.heads.into_iter().map(|head| head.sums).collect()
+        weighted.heads
     }
 
-    /// Returns true if products of the values are in the range of f32.
-    pub(crate) fn has_fitting_values(&self) -> bool {
-        FITTING.contains(&largest(&self.stored.rows.norms))
-    }
-
-    /// Estimates and their variances for the query head `member`, from tokens with these weights.
-    /// `certain` are sums over deterministic tokens. `None` if f32 is not precise enough. The
-    /// values must be [fitting](Self::has_fitting_values).
+    /// Estimates and their variances for each query head, from tokens with these weights.
+    /// `certain` are sums over deterministic tokens. `None` if f32 is not precise enough.
     pub(crate) fn weighed(
         &mut self,
         heads: &QueryHeads<'_, E>,
         certain: &[Softmax],
-        member: usize,
         weights: &TokenWeights<'_>,
-    ) -> Option<WeighedSample> {
-        let stored = &mut self.stored;
-        let checked = self.checked.take().filter(|checked| checked.has_weights(weights));
-        let checked = self.checked.insert(checked.unwrap_or_else(|| {
-            stored.multiply(heads);
-            CheckedSample::new(heads, stored, certain, weights)
-        }));
-        checked.weigh(heads, stored, member, weights)
+    ) -> Option<Vec<WeighedSample>> {
+        if !FITTING.contains(&largest(&self.stored.rows.norms)) {
+            return None;
+        }
+        let (weighted, samples) = self.stored.weigh(heads, certain, weights)?;
+        self.weighted = Some(weighted);
+        Some(samples)
     }
 }
 

@@ -178,7 +178,8 @@ fn weighed(
             .to_vec();
         let stratification = Stratification { strata: token_strata, neighbours };
         let strata = strata.then_some(&stratification);
-        accumulator.weighed(member, residual, &TokenWeights { p: &p, factors: &factors, strata })
+        let weights = TokenWeights { p: &p, factors: &factors, strata };
+        accumulator.weighed(&vec![*residual; members], &weights).swap_remove(member)
     };
     draw_and_check(accumulator, picks, parts, (SampleUse::Weighted, members), weighed)
 }

@@ -257,48 +257,64 @@ impl<'a> GrowingSample<'a> {
 
     /// Checks the sample for each query head. Returns the largest budget, with the weakest kind.
     fn check(&mut self, target: &SampleTarget<'_>) -> Budget {
-        let (size, n_s) = (self.size, self.n_s);
         // Before any draw there are only picks, whose statistics do not depend on the design.
-        let uniform = self.uniform || size == 0;
+        let uniform = self.uniform || self.size == 0;
         let proves = target.estimator.evidence() == SampleEvidence::Proof;
-        let weighted = !uniform && !proves && !self.is_complete();
-        let coarse = || Candidates::coarse(size, n_s.saturating_sub(NEAR_CENSUS));
-        let snapshot = weighted.then(|| (DesignSnapshot::new(&*self.design, size), coarse()));
         self.results.clear();
-        for reader in 0..self.residuals.len() {
-            let largest = self.results.iter().map(|result| result.budget.tokens).max();
-            let first = largest.unwrap_or(0).max(size);
-            let sizes = SearchSizes { current: size, first, n_s };
-            let residual = &self.residuals[reader];
-            let result = if uniform {
-                let stats = self.accumulator.stats(reader, residual);
-                let candidates = Candidates::uniform(target.estimator.schedule(), size, n_s);
-                target.judge(&candidates, sizes, |b| target.radius(reader, &stats.with_size(b)))
-            } else if self.is_complete() {
-                CheckResult::everything(n_s)
-            } else if let Some((snapshot, candidates)) = &snapshot {
-                let design = &*self.design;
-                let sample = snapshot
-                    .weigh(design, |weights| self.accumulator.weighed(reader, residual, weights));
-                let check = SampleCheck::new(design, snapshot, reader, sample, residual);
-                target.judge(candidates, sizes, |b| target.radius(reader, &check.predict(b)))
-            } else {
-                self.check_proof(target, reader, sizes)
-            };
-            self.results.push(result);
+        if !uniform && !proves && !self.is_complete() {
+            self.check_weighted(target);
+        } else {
+            for reader in 0..self.residuals.len() {
+                let result = if uniform {
+                    self.check_uniform(target, reader)
+                } else if self.is_complete() {
+                    CheckResult::everything(self.n_s)
+                } else {
+                    self.check_proof(target, reader)
+                };
+                self.results.push(result);
+            }
         }
         let budgets = self.results.iter().map(|result| result.budget);
         let most = budgets.reduce(Budget::combine).expect("a group has at least one member");
-        Budget { tokens: most.tokens.max(self.min_size()).min(n_s), ..most }
+        Budget { tokens: most.tokens.max(self.min_size()).min(self.n_s), ..most }
+    }
+
+    /// Sizes for the next query head that is checked.
+    fn search_sizes(&self) -> SearchSizes {
+        let largest = self.results.iter().map(|result| result.budget.tokens).max();
+        let first = largest.unwrap_or(0).max(self.size);
+        SearchSizes { current: self.size, first, n_s: self.n_s }
+    }
+
+    /// Checks the sample by the statistics of a uniform sample.
+    fn check_uniform(&mut self, target: &SampleTarget<'_>, reader: usize) -> CheckResult {
+        let stats = self.accumulator.stats(reader, &self.residuals[reader]);
+        let schedule = target.estimator.schedule();
+        let candidates = Candidates::uniform(schedule, self.size, self.n_s);
+        let radius = |b: usize| target.radius(reader, &stats.with_size(b));
+        target.judge(&candidates, self.search_sizes(), radius)
+    }
+
+    /// Checks the sample for each query head by the variances of its estimates.
+    fn check_weighted(&mut self, target: &SampleTarget<'_>) {
+        let Self { size, n_s, residuals, .. } = *self;
+        let candidates = Candidates::coarse(size, n_s.saturating_sub(NEAR_CENSUS));
+        let snapshot = DesignSnapshot::new(&*self.design, size);
+        let samples =
+            snapshot.weigh(&*self.design, |weights| self.accumulator.weighed(residuals, weights));
+        for (reader, sample) in samples.into_iter().enumerate() {
+            let design = &*self.design;
+            let check = SampleCheck::new(design, &snapshot, reader, sample, &residuals[reader]);
+            let radius = |b: usize| target.radius(reader, &check.predict(b));
+            let result = target.judge(&candidates, self.search_sizes(), radius);
+            self.results.push(result);
+        }
     }
 
     /// Checks the sample by the proof of its design.
-    fn check_proof(
-        &mut self,
-        target: &SampleTarget<'_>,
-        reader: usize,
-        sizes: SearchSizes,
-    ) -> CheckResult {
+    fn check_proof(&mut self, target: &SampleTarget<'_>, reader: usize) -> CheckResult {
+        let sizes = self.search_sizes();
         let Self { accumulator, design, residuals, base, n_s, .. } = self;
         let limit = target.limit;
         let base = if target.goal.size().is_some() { limit } else { *base };

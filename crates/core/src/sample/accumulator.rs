@@ -33,15 +33,14 @@ pub trait Accumulator {
         show: &mut dyn FnMut(&Sample<'_>, f64),
     );
 
-    /// Estimates and their variances for one query head, from all tokens drawn so far, which have
-    /// these weights.
+    /// Estimates and their variances for each query head, from all tokens drawn so far, which have
+    /// these weights. `residuals` has an element for each query head that reads the list.
     fn weighed(
         &mut self,
-        reader: usize,
-        residual: &Residual,
+        residuals: &[Residual],
         weights: &TokenWeights<'_>,
-    ) -> WeighedSample {
-        compute_weighed(self, reader, residual, weights)
+    ) -> Vec<WeighedSample> {
+        compute_weighed(self, residuals, weights)
     }
 
     /// Smallest number of rows still to be read for which reading all visible tokens in order is
@@ -63,19 +62,21 @@ pub enum SampleUse {
     Weighted,
 }
 
-/// Computes estimates and their variances by the reference implementation, from the sample that an
+/// Computes estimates and their variances by the reference implementation, from the samples that an
 /// accumulator shows. It is the default of [`Accumulator::weighed`].
 pub fn compute_weighed<T: Accumulator + ?Sized>(
     accumulator: &mut T,
-    reader: usize,
-    residual: &Residual,
+    residuals: &[Residual],
     weights: &TokenWeights<'_>,
-) -> WeighedSample {
-    let mut tokens = WeightedTokens::default();
-    accumulator.sample(reader, residual, &mut |sample, shift| {
-        tokens = WeightedTokens::new(sample, weights.p, weights.strata, shift);
-    });
-    WeighedSample::new(&tokens, weights)
+) -> Vec<WeighedSample> {
+    let mut samples = Vec::with_capacity(residuals.len());
+    for (reader, residual) in residuals.iter().enumerate() {
+        accumulator.sample(reader, residual, &mut |sample, shift| {
+            let tokens = WeightedTokens::new(sample, weights.p, weights.strata, shift);
+            samples.push(WeighedSample::new(&tokens, weights));
+        });
+    }
+    samples
 }
 
 /// The reference implementation: it sums in f64, one token after the other, and recomputes the

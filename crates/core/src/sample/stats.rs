@@ -1,7 +1,7 @@
 //! Statistics of a sample, from which estimators bound its error.
 
 use crate::{
-    sample::{MissBounds, Residual},
+    sample::{MissBounds, Residual, variance_terms::sum_terms},
     step::Softmax,
 };
 
@@ -241,8 +241,18 @@ impl SampleStats {
 /// picked.
 pub fn drift(out: &[f64], certain: &Softmax) -> f64 {
     let d = certain.denominator();
-    let centre = certain.numerator().iter().map(|n| if d > 0.0 { n / d } else { 0.0 });
-    out.iter().zip(centre).map(|(o, c)| (o - c).powi(2)).sum::<f64>().sqrt()
+    if d > 0.0 {
+        let [sum] = sum_terms([out, certain.numerator()], |[o, n]| [(o - n / d).powi(2)]);
+        sum.sqrt()
+    } else {
+        sum_of_squares(out).sqrt()
+    }
+}
+
+/// Sum of the squares of numbers.
+pub(crate) fn sum_of_squares(numbers: &[f64]) -> f64 {
+    let [sum] = sum_terms([numbers], |[x]| [x * x]);
+    sum
 }
 
 /// Factor `n_s / b` that turns a sum over the sample into an estimated total, or 0 if `b` is 0.

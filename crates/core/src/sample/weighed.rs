@@ -5,7 +5,7 @@
 //! `w · m = e (v · μ − ē v · o^ − μ · o^ + ē |o^|²)`.
 
 use crate::{
-    sample::{Sample, Stratification, drift, stats::norm},
+    sample::{Sample, Stratification, drift, stats::norm, stats::sum_of_squares},
     step::Softmax,
 };
 
@@ -27,15 +27,15 @@ pub struct SampleTotals {
 }
 
 impl SampleTotals {
-    /// Computes the totals from the sums over the picked tokens, the denominator `d` over all
-    /// tokens read, relative to the same shift, and the output `out` `[value_dim]`.
-    pub fn new(shift: f64, certain: &Softmax, d: f64, out: &[f64]) -> Self {
+    /// Computes the totals from the sums over the picked tokens, the sums over `all` tokens, and the
+    /// output `out` `[value_dim]` of the latter.
+    pub fn new(certain: &Softmax, all: &Softmax, out: &[f64]) -> Self {
         Self {
-            shift,
+            shift: all.shift(),
             value_dim: out.len(),
-            d,
-            d_certain: certain.denominator(),
-            out_squared: out.iter().map(|o| o * o).sum(),
+            d: all.denominator(),
+            d_certain: certain.denominator_at(all.shift()),
+            out_squared: sum_of_squares(out),
             drift: drift(out, certain),
         }
     }
@@ -161,13 +161,14 @@ impl WeightedTokens {
             d += weight;
             n.iter_mut().zip(*value).for_each(|(n, &v)| *n += weight * f64::from(v));
         }
-        let out = Softmax::from_sums(0.0, d, n).output();
+        let all = Softmax::from_sums(shift, d, n);
+        let out = all.output();
         let product = |a: &[f32], b: &[f32]| {
             a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>()
         };
         let four = |four: &[&[f32]]| Self::PAIRS.map(|(i, j)| product(four[i], four[j]));
         Self {
-            totals: SampleTotals::new(shift, sample.certain, d, &out),
+            totals: SampleTotals::new(sample.certain, &all, &out),
             e: sample.e.to_vec(),
             norms: values.iter().map(|value| norm(value)).collect(),
             dot_out: values.iter().map(|value| dot(value, &out)).collect(),

@@ -65,10 +65,15 @@ impl Softmax {
 
     /// Makes the sums relative to another shift.
     pub fn rebase(&mut self, shift: f64) {
-        let scale = if self.denominator == 0.0 { 0.0 } else { (self.shift - shift).exp() };
+        let scale = self.scale_to(shift);
         self.denominator *= scale;
         self.numerator.iter_mut().for_each(|n| *n *= scale);
         self.shift = shift;
+    }
+
+    /// Factor of sums that makes them relative to another shift.
+    fn scale_to(&self, shift: f64) -> f64 {
+        if self.denominator == 0.0 { 0.0 } else { (self.shift - shift).exp() }
     }
 
     /// Logit whose exponential is 1 in these sums; −∞ for an empty sum.
@@ -79,6 +84,11 @@ impl Softmax {
     /// `D`, relative to the shift.
     pub fn denominator(&self) -> f64 {
         self.denominator
+    }
+
+    /// `D`, relative to another shift.
+    pub fn denominator_at(&self, shift: f64) -> f64 {
+        self.denominator * self.scale_to(shift)
     }
 
     /// `N` `[value_dim]`, relative to the shift.

@@ -13,6 +13,7 @@ mod products;
 mod queries;
 mod rounded;
 mod rows;
+mod sample_sums;
 mod score;
 mod spread;
 mod squares;
@@ -22,8 +23,9 @@ pub(crate) use gather::{GatheredRows, gather};
 pub(crate) use products::{FourProducts, fours, products, weigh};
 pub(crate) use queries::{TileQueries, vectors};
 pub(crate) use rows::{AnyRows, KvRows, TokenSpan};
+pub(crate) use sample_sums::SampleSums;
 pub(crate) use spread::{LaggedSquares, SampleTokens, Spread, SpreadCentre, exp2, spread};
-pub(crate) use squares::{TermSums, TokenTerms, squares};
+pub(crate) use squares::{HeadTerms, SampleValues, TermSums, square_terms};
 
 use vattention_core::step::Scratch;
 

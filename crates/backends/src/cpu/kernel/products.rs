@@ -5,59 +5,78 @@ use vattention_core::step::Scratch;
 use super::{FOLD, LANES, SimdLine};
 use crate::cpu::simd::{CHUNK, Level, Simd, SimdElement, SimdKernel};
 
-/// Computes `Σ weight · value` for each of `H` lists of weights, in the lanes' order,
-/// `[H][chunks · CHUNK]`.
+/// Computes `Σ weight · value`, in the lanes' order, `[stride]`.
 ///
 /// # Panics
-/// If a list does not have a weight for each value.
-pub(crate) fn weigh<E: SimdElement, const H: usize>(
+/// If there is not a weight for each value.
+pub(crate) fn weigh<E: SimdElement>(
     level: Level,
     values: &[E],
     stride: usize,
-    weights: [&[f32]; H],
-) -> [Vec<f64>; H] {
+    weights: &[f32],
+) -> Vec<f64> {
     check(values, stride);
-    assert!(weights.iter().all(|weights| weights.len() * stride == values.len()), "weights");
+    assert_eq!(weights.len() * stride, values.len(), "weights");
+    let mut sums = vec![0.0; stride];
     // SAFETY: there is a row of values for each weight, and a row is whole chunks.
-    unsafe { level.run(WeighKernel { values, stride, weights }) }
+    unsafe { level.run(WeighKernel { values, weights, sums: &mut sums }) }
+    sums
 }
 
-struct WeighKernel<'a, E, const H: usize> {
+struct WeighKernel<'a, E> {
     values: &'a [E],
-    stride: usize,
-    weights: [&'a [f32]; H],
+    weights: &'a [f32],
+    sums: &'a mut [f64],
 }
 
-impl<E: SimdElement, const H: usize> SimdKernel for WeighKernel<'_, E, H> {
-    type Output = [Vec<f64>; H];
+impl<E: SimdElement> SimdKernel for WeighKernel<'_, E> {
+    type Output = ();
 
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) -> [Vec<f64>; H] {
-        let Self { values, stride, weights } = self;
-        let rows = values.len() / stride;
-        let mut sums = [(); H].map(|()| vec![0.0; stride]);
-        for first in (0..rows).step_by(FOLD) {
-            let rows = FOLD.min(rows - first);
-            for offset in (0..stride).step_by(CHUNK) {
-                let from = values.as_ptr().add(first * stride + offset);
-                let lanes: [[f32; CHUNK]; H] = if S::WIDE {
-                    weighed::<S, E, H>(from, stride, rows, weights.map(|w| w.as_ptr().add(first)))
-                } else {
-                    // A closure passed to `map` would not be compiled for the level's instructions.
-                    let mut lanes = [[0.0; CHUNK]; H];
-                    for (lanes, weights) in lanes.iter_mut().zip(weights) {
-                        [*lanes] =
-                            weighed::<S, E, 1>(from, stride, rows, [weights.as_ptr().add(first)]);
-                    }
-                    lanes
-                };
-                for (sums, lanes) in sums.iter_mut().zip(lanes) {
-                    let folded = sums[offset..offset + CHUNK].iter_mut().zip(lanes);
-                    folded.for_each(|(sum, lane)| *sum += f64::from(lane));
+    unsafe fn run<S: Simd>(self) {
+        let Self { values, weights, sums } = self;
+        let (stride, rows) = (sums.len(), weights.len());
+        let weights = [weights.as_ptr()];
+        add_weighted::<S, E, 1>(values.as_ptr(), stride, rows, weights, sums.as_mut_ptr());
+    }
+}
+
+/// Adds `Σ weight · value` over `rows` values `[rows][stride]` to `sums` `[H][stride]`, in the
+/// lanes' order, for each of `H` lists of weights `[rows]`.
+///
+/// # Safety
+/// The pointers must be valid for these numbers of elements, and a row must be whole chunks.
+#[inline(always)]
+pub(super) unsafe fn add_weighted<S: Simd, E: SimdElement, const H: usize>(
+    values: *const E,
+    stride: usize,
+    rows: usize,
+    weights: [*const f32; H],
+    sums: *mut f64,
+) {
+    for first in (0..rows).step_by(FOLD) {
+        let rows = FOLD.min(rows - first);
+        for offset in (0..stride).step_by(CHUNK) {
+            let from = values.add(first * stride + offset);
+            let mut lanes = [[0.0; CHUNK]; H];
+            if S::WIDE {
+                let mut weights = weights;
+                for weights in &mut weights {
+                    *weights = weights.add(first);
+                }
+                lanes = weighed::<S, E, H>(from, stride, rows, weights);
+            } else {
+                // There are too few registers for several heads.
+                for (lanes, weights) in lanes.iter_mut().zip(weights) {
+                    [*lanes] = weighed::<S, E, 1>(from, stride, rows, [weights.add(first)]);
+                }
+            }
+            for (head, lanes) in lanes.iter().enumerate() {
+                for (lane, &x) in lanes.iter().enumerate() {
+                    *sums.add(head * stride + offset + lane) += f64::from(x);
                 }
             }
         }
-        sums
     }
 }
 
@@ -111,14 +130,14 @@ pub(crate) fn products<E: SimdElement>(
 }
 
 /// Number of vectors, and of rows, whose products stay in registers.
-const TILE: usize = 4;
+pub(super) const TILE: usize = 4;
 
 /// Kernel of the products with at most [`TILE`] vectors, `[vectors][rows]`.
-struct ProductsKernel<'a, E> {
-    values: &'a [E],
-    stride: usize,
-    vectors: &'a [SimdLine],
-    out: &'a mut [f32],
+pub(super) struct ProductsKernel<'a, E> {
+    pub(super) values: &'a [E],
+    pub(super) stride: usize,
+    pub(super) vectors: &'a [SimdLine],
+    pub(super) out: &'a mut [f32],
 }
 
 impl<E: SimdElement> SimdKernel for ProductsKernel<'_, E> {
@@ -136,8 +155,12 @@ impl<E: SimdElement> SimdKernel for ProductsKernel<'_, E> {
 }
 
 impl<E: SimdElement> ProductsKernel<'_, E> {
+    /// Computes the products with `N` vectors.
+    ///
+    /// # Safety
+    /// Rows and vectors must be complete, and `out` must have an element for each product.
     #[inline(always)]
-    unsafe fn multiply<S: Simd, const N: usize>(&mut self) {
+    pub(super) unsafe fn multiply<S: Simd, const N: usize>(&mut self) {
         let rows = self.values.len() / self.stride;
         for first in (0..rows).step_by(TILE) {
             let count = TILE.min(rows - first);

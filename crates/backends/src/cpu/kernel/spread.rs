@@ -151,8 +151,9 @@ unsafe fn add_spread<S: Simd>(
     let mut mask = [0.0; LANES];
     mask[..left].fill(1.0);
     let mask = S::load(mask.as_ptr());
-    let (e, norms) = (load::<S>(tokens.e, first), load::<S>(tokens.norms, first));
-    let (dot_out, dot_mean) = (load::<S>(tokens.dot_out, first), load::<S>(tokens.dot_mean, first));
+    let (e, norms) = (load::<S>(tokens.e, first, 0.0), load::<S>(tokens.norms, first, 0.0));
+    let (dot_out, dot_mean) =
+        (load::<S>(tokens.dot_out, first, 0.0), load::<S>(tokens.dot_mean, first, 0.0));
 
     let deviation = S::mul(mask, S::sub(e, S::splat(centre.mean_e)));
     let squared_e = S::mul(deviation, deviation);
@@ -174,14 +175,14 @@ unsafe fn add_spread<S: Simd>(
     sums[4] = S::fma(S::mul(e, e), squared_norm, sums[4]);
 }
 
-/// Loads sixteen numbers from `first` on, with zeros past the end.
+/// Loads sixteen numbers from `first` on, with `other` past the end.
 #[inline(always)]
-pub(super) unsafe fn load<S: Simd>(numbers: &[f32], first: usize) -> S::F {
+pub(super) unsafe fn load<S: Simd>(numbers: &[f32], first: usize, other: f32) -> S::F {
     let numbers = &numbers[numbers.len().min(first)..];
     if numbers.len() >= LANES {
         return S::load(numbers.as_ptr());
     }
-    let mut last = [0.0; LANES];
+    let mut last = [other; LANES];
     last[..numbers.len()].copy_from_slice(numbers);
     S::load(last.as_ptr())
 }

@@ -3,30 +3,44 @@
 
 use vattention_core::sample::TokenSquares;
 
+use super::products::{ProductsKernel, TILE};
 use super::spread::load;
-use super::{FourProducts, LANES};
-use crate::cpu::simd::{Level, Simd, SimdKernel};
+use super::{FourProducts, LANES, SimdLine};
+use crate::cpu::simd::{Level, Simd, SimdElement, SimdKernel};
 
-/// Terms of a sample's tokens for one query head, in draw order.
+/// Tokens of a sample, in draw order.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct TokenTerms<'a> {
-    /// `e`, at most about 1, `[b]`.
-    pub(crate) e: &'a [f32],
+pub(crate) struct SampleValues<'a, E> {
+    /// Values, `[b][stride]`.
+    pub(crate) values: &'a [E],
+    /// Number of elements of a value, whole chunks.
+    pub(crate) stride: usize,
     /// `|v|`, `[b]`.
     pub(crate) norms: &'a [f32],
-    /// `v · out`, `[b]`.
-    pub(crate) dot_out: &'a [f32],
     /// Products of the values within each whole group of four tokens.
     pub(crate) fours: &'a FourProducts,
     /// Variance factor φ, `[b]`.
     pub(crate) factors: &'a [f32],
-    /// `|out|`
-    pub(crate) out_norm: f32,
-    /// Factor of values and of `out`, so that fourth powers stay in range.
+    /// Factor of values and outputs in the sums, so that fourth powers stay in range.
     pub(crate) unit: f32,
 }
 
-/// Sums over the tokens of a sample, of terms `w = e (v − out)` times [`TokenTerms::unit`].
+/// What one query head makes of a sample.
+#[derive(Debug)]
+pub(crate) struct HeadTerms<'a> {
+    /// `e`, at most about 1, `[b rounded up to whole vectors]`; 0 past the end.
+    pub(crate) e: &'a [f32],
+    /// `|out|`
+    pub(crate) out_norm: f32,
+    /// Factor of `e` in the squares, but not in the sums.
+    pub(crate) scale: f64,
+    /// Squares of the terms, which are to be computed.
+    pub(crate) squares: TokenSquares,
+    /// Sums over the terms, which are to be computed.
+    pub(crate) sums: TermSums,
+}
+
+/// Sums over the tokens of a sample, of terms `w = e (v − out)` times [`SampleValues::unit`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TermSums {
     /// `Σ φ |w|²`
@@ -37,127 +51,195 @@ pub(crate) struct TermSums {
     pub(crate) parallel: f64,
     /// `Σ φ φ' |w|² |w'|²` over the same pairs.
     pub(crate) all: f64,
+    /// Largest `e² (|v|² + |out|²)`.
+    pub(crate) largest: f32,
 }
 
 /// Number of tokens that are summed in f32 before their sums are added to sums in f64.
 const FOLD: usize = 512;
 
-/// Computes the squares of the tokens' terms, and the sums for the effective rank. `scale` is a
-/// factor of `e` in the squares, but not in the sums.
+/// Computes the squares of the tokens' terms, and the sums for the effective rank, for each query
+/// head. `outs` are the heads' outputs, in the lanes' order, `[heads][stride]`.
 ///
 /// Squares of `w` are differences of larger numbers, and are raised to 0 if they are negative.
 ///
 /// # Panics
-/// If the columns differ in length.
-pub(crate) fn squares(
+/// If the lengths do not match.
+pub(crate) fn square_terms<E: SimdElement>(
     level: Level,
-    terms: &TokenTerms<'_>,
-    scale: f64,
-) -> (TokenSquares, TermSums) {
-    let (count, FourProducts { neighbours, opposites }) = (terms.e.len(), terms.fours);
-    let columns = [terms.norms, terms.dot_out, terms.factors];
-    assert!(columns.iter().all(|column| column.len() == count), "columns");
-    let whole = count / 4 * 4;
-    assert!([neighbours, opposites].iter().all(|products| products.len() == whole), "fours");
-    let mut out = TokenSquares::unset(count);
-    // SAFETY: all columns have one length, and there are products for each whole four.
-    let sums = unsafe { level.run(SquaresKernel { terms, scale, out: &mut out }) };
-    (out, sums)
+    sample: &SampleValues<'_, E>,
+    outs: &[SimdLine],
+    heads: &mut [HeadTerms<'_>],
+) {
+    let SampleValues { values, stride, norms, fours, factors, .. } = *sample;
+    let b = norms.len();
+    assert!(values.len() == b * stride && factors.len() == b, "columns");
+    let FourProducts { neighbours, opposites } = fours;
+    assert!([neighbours, opposites].iter().all(|products| products.len() == b / 4 * 4), "fours");
+    assert_eq!(outs.len() * LANES, heads.len() * stride, "outputs");
+    for head in &*heads {
+        let TokenSquares { w, ev, e } = &head.squares;
+        assert!([w, ev, e].iter().all(|squares| squares.len() == b), "squares");
+        assert_eq!(head.e.len(), b.next_multiple_of(LANES), "e");
+    }
+    // SAFETY: the sizes of everything that the kernel reads and writes are checked above.
+    unsafe { level.run(SquaresKernel { sample, outs, heads }) }
 }
 
-struct SquaresKernel<'a, 't> {
-    terms: &'a TokenTerms<'t>,
-    scale: f64,
-    out: &'a mut TokenSquares,
+struct SquaresKernel<'a, 's, 'e, E> {
+    sample: &'a SampleValues<'s, E>,
+    outs: &'a [SimdLine],
+    heads: &'a mut [HeadTerms<'e>],
 }
 
-impl SimdKernel for SquaresKernel<'_, '_> {
-    type Output = TermSums;
+impl<E: SimdElement> SimdKernel for SquaresKernel<'_, '_, '_, E> {
+    type Output = ();
 
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) -> TermSums {
-        let Self { terms, scale, out } = self;
-        let count = terms.e.len();
-        let mut totals = [0.0; 4];
-        for part in (0..count).step_by(FOLD) {
-            let mut sums = [S::splat(0.0); 4];
-            for first in (part..count.min(part + FOLD)).step_by(LANES) {
-                let squares = add_terms::<S>(terms, first, &mut sums);
-                store_squares::<S>(squares, scale, terms.unit, first, out);
-            }
-            for (total, sum) in totals.iter_mut().zip(sums) {
-                let mut lanes = [0.0; LANES];
-                S::store(lanes.as_mut_ptr(), sum);
-                *total += f64::from(lanes.iter().sum::<f32>());
+    unsafe fn run<S: Simd>(self) {
+        let Self { sample, outs, heads } = self;
+        let outs = outs.chunks(TILE * sample.stride / LANES);
+        for (heads, outs) in heads.chunks_mut(TILE).zip(outs) {
+            match heads.len() {
+                1 => add_heads::<S, E, 1>(sample, outs, heads),
+                2 => add_heads::<S, E, 2>(sample, outs, heads),
+                3 => add_heads::<S, E, 3>(sample, outs, heads),
+                _ => add_heads::<S, E, TILE>(sample, outs, heads),
             }
         }
-        let [trace, squared, parallel, all] = totals;
-        TermSums { trace, squared, parallel, all }
     }
 }
 
-/// Adds at most sixteen tokens from `first` on to the sums. Returns their `|w|²`, `|e v|²` and
-/// `e²`.
+/// Computes the terms of `N` heads.
 #[inline(always)]
-unsafe fn add_terms<S: Simd>(
-    terms: &TokenTerms<'_>,
-    first: usize,
-    sums: &mut [S::F; 4],
-) -> [S::F; 3] {
-    let unit = S::splat(terms.unit);
-    let unit_squared = S::splat(terms.unit * terms.unit);
-    let out_norm = S::splat(terms.out_norm * terms.unit);
-    let out_squared = S::mul(out_norm, out_norm);
-    let [e, norms] = [terms.e, terms.norms].map(|column| load::<S>(column, first));
-    let (e_squared, norms) = (S::mul(e, e), S::mul(norms, unit));
-    let dot_out = S::mul(load::<S>(terms.dot_out, first), unit_squared);
-    let norms_squared = S::mul(norms, norms);
-    let distance = S::sub(S::add(norms_squared, out_squared), S::add(dot_out, dot_out));
-    // A NaN is the second operand, which `max` returns.
-    let w = S::max(S::splat(0.0), S::mul(e_squared, distance));
-    let factors = load::<S>(terms.factors, first);
-    let term = S::mul(factors, w);
-    sums[0] = S::add(sums[0], term);
-    sums[1] = S::fma(term, term, sums[1]);
+unsafe fn add_heads<S: Simd, E: SimdElement, const N: usize>(
+    sample: &SampleValues<'_, E>,
+    vectors: &[SimdLine],
+    heads: &mut [HeadTerms<'_>],
+) {
+    let SampleValues { values, stride, norms, .. } = *sample;
+    for part in (0..norms.len()).step_by(FOLD) {
+        let mut sums = [[S::splat(0.0); 5]; N];
+        for first in (part..norms.len().min(part + FOLD)).step_by(LANES) {
+            let count = LANES.min(norms.len() - first);
+            let mut dot_outs = [0.0; LANES * TILE];
+            let (values, out) = (&values[first * stride..][..count * stride], &mut dot_outs);
+            let out = &mut out[..count * N];
+            ProductsKernel { values, stride, vectors, out }.multiply::<S, N>();
+            let tokens = TokenVectors::<S>::new(sample, first);
+            for (head, sums) in sums.iter_mut().enumerate() {
+                let terms = &mut heads[head];
+                let dot_out = load::<S>(&dot_outs[head * count..][..count], 0, 0.0);
+                let squares = tokens.add(terms, first, dot_out, sums);
+                store_squares::<S>(squares, terms, sample.unit, first);
+            }
+        }
+        for (head, sums) in heads.iter_mut().zip(&sums) {
+            let mut lanes = [[0.0; LANES]; 5];
+            for (lanes, sum) in lanes.iter_mut().zip(sums) {
+                S::store(lanes.as_mut_ptr(), *sum);
+            }
+            head.sums.add(&lanes);
+        }
+    }
+}
 
-    // Tokens of an incomplete four have no products.
-    let fours = terms.fours.neighbours.len();
-    let (mut term, mut weight) = (term, S::mul(factors, e_squared));
-    if first + LANES > fours {
-        let mut mask = [0.0; LANES];
-        mask[..fours.saturating_sub(first)].fill(1.0);
-        let mask = S::load(mask.as_ptr());
-        (term, weight) = (S::mul(term, mask), S::mul(weight, mask));
+impl TermSums {
+    /// Adds partial sums, in the order of the fields.
+    fn add(&mut self, lanes: &[[f32; LANES]; 5]) {
+        let [trace, squared, parallel, all, largest] = lanes;
+        let sum = |lanes: &[f32; LANES]| f64::from(lanes.iter().sum::<f32>());
+        self.trace += sum(trace);
+        self.squared += sum(squared);
+        self.parallel += sum(parallel);
+        self.all += sum(all);
+        self.largest = largest.iter().copied().fold(self.largest, f32::max);
     }
-    // Each pair of neighbours occurs once, and each pair of opposite tokens twice.
-    let pairs = [
-        (&terms.fours.neighbours, [dot_out, term, weight].map(|x| S::rotate_by_one(x)), 1.0),
-        (&terms.fours.opposites, [dot_out, term, weight].map(|x| S::rotate_by_two(x)), 0.5),
-    ];
-    for (products, [other_dot, other_term, other_weight], share) in pairs {
-        let product = S::mul(load::<S>(products, first), unit_squared);
-        let product = S::sub(S::add(product, out_squared), S::add(dot_out, other_dot));
-        let weights = S::mul(S::splat(share), S::mul(weight, other_weight));
-        sums[2] = S::fma(weights, S::mul(product, product), sums[2]);
-        sums[3] = S::fma(S::splat(share), S::mul(term, other_term), sums[3]);
+}
+
+/// Numbers of sixteen tokens that are the same for all heads, in units of the values.
+struct TokenVectors<S: Simd> {
+    unit_squared: S::F,
+    norms_squared: S::F,
+    factors: S::F,
+    /// 1 for tokens of a whole four, whose products are known, and 0 for others.
+    in_fours: S::F,
+    neighbours: S::F,
+    opposites: S::F,
+}
+
+impl<S: Simd> TokenVectors<S> {
+    /// Loads the tokens from `first` on; past the end all numbers are 0.
+    #[inline(always)]
+    unsafe fn new<E>(sample: &SampleValues<'_, E>, first: usize) -> Self {
+        let FourProducts { neighbours, opposites } = sample.fours;
+        let unit_squared = S::splat(sample.unit * sample.unit);
+        let norms = S::mul(load::<S>(sample.norms, first, 0.0), S::splat(sample.unit));
+        let mut in_fours = [0.0; LANES];
+        in_fours[..neighbours.len().saturating_sub(first).min(LANES)].fill(1.0);
+        Self {
+            unit_squared,
+            norms_squared: S::mul(norms, norms),
+            factors: load::<S>(sample.factors, first, 0.0),
+            in_fours: S::load(in_fours.as_ptr()),
+            neighbours: S::mul(load::<S>(neighbours, first, 0.0), unit_squared),
+            opposites: S::mul(load::<S>(opposites, first, 0.0), unit_squared),
+        }
     }
-    [w, S::mul(e_squared, norms_squared), e_squared]
+
+    /// Adds the tokens' terms for one head to its sums. Returns their `|w|²`, `|e v|²` and `e²`.
+    #[inline(always)]
+    unsafe fn add(
+        &self,
+        head: &HeadTerms<'_>,
+        first: usize,
+        dot_out: S::F,
+        sums: &mut [S::F; 5],
+    ) -> [S::F; 3] {
+        let Self { unit_squared, norms_squared, factors, in_fours, .. } = *self;
+        let out_norm = S::splat(head.out_norm);
+        let out_squared = S::mul(S::mul(out_norm, out_norm), unit_squared);
+        let dot_out = S::mul(dot_out, unit_squared);
+        let e = S::load(head.e.as_ptr().add(first));
+        let e_squared = S::mul(e, e);
+        let both = S::add(norms_squared, out_squared);
+        let distance = S::sub(both, S::add(dot_out, dot_out));
+        // A NaN is the second operand, which `max` returns.
+        let w = S::max(S::splat(0.0), S::mul(e_squared, distance));
+        let term = S::mul(factors, w);
+        sums[0] = S::add(sums[0], term);
+        sums[1] = S::fma(term, term, sums[1]);
+        sums[4] = S::max(sums[4], S::mul(e_squared, both));
+
+        let (term, weight) = (S::mul(term, in_fours), S::mul(S::mul(factors, e_squared), in_fours));
+        let next = [S::rotate_by_one(dot_out), S::rotate_by_one(term), S::rotate_by_one(weight)];
+        let opposite =
+            [S::rotate_by_two(dot_out), S::rotate_by_two(term), S::rotate_by_two(weight)];
+        // Each pair of neighbours occurs once, and each pair of opposite tokens twice.
+        let pairs = [(self.neighbours, next, 1.0), (self.opposites, opposite, 0.5)];
+        for (products, [other_dot, other_term, other_weight], share) in pairs {
+            let product = S::sub(S::add(products, out_squared), S::add(dot_out, other_dot));
+            let weights = S::mul(S::splat(share), S::mul(weight, other_weight));
+            sums[2] = S::fma(weights, S::mul(product, product), sums[2]);
+            sums[3] = S::fma(S::splat(share), S::mul(term, other_term), sums[3]);
+        }
+        [w, S::mul(e_squared, norms_squared), e_squared]
+    }
 }
 
 /// Writes the squares of at most sixteen tokens from `first` on.
 #[inline(always)]
 unsafe fn store_squares<S: Simd>(
     squares: [S::F; 3],
-    scale: f64,
+    head: &mut HeadTerms<'_>,
     unit: f32,
     first: usize,
-    out: &mut TokenSquares,
 ) {
-    let scale_squared = scale * scale;
+    let scale_squared = head.scale * head.scale;
     let values_squared = scale_squared / f64::from(unit).powi(2);
-    let columns = [&mut out.w, &mut out.ev, &mut out.e];
+    let TokenSquares { w, ev, e } = &mut head.squares;
     let factors = [values_squared, values_squared, scale_squared];
-    for ((column, squares), factor) in columns.into_iter().zip(squares).zip(factors) {
+    for ((column, squares), factor) in [w, ev, e].into_iter().zip(squares).zip(factors) {
         let to = &mut column[first..];
         if to.len() >= LANES {
             S::store_wide(to.as_mut_ptr(), squares, factor);
