@@ -11,7 +11,7 @@ use super::kernel::{
     GatheredRows, KvRows, Pass, PerRow, TileQueries, TileSums, TokenSpan, attend, gather,
     heads_per_tile,
 };
-use super::simd::{CHUNK, LANES, Level, SimdElement, from_lanes};
+use super::simd::{LANES, Level, SimdElement, from_lanes};
 use crate::parallel::map_parallel;
 
 /// Number of rows of a unit of work, whose sums are merged in f64. It does not depend on the number
@@ -163,7 +163,7 @@ impl<'a, E: SimdElement> QueryHeads<'a, E> {
         }
     }
 
-    /// Adds the logits and norms of rows to `recorded`, and copies of their values
+    /// Adds the logits of rows to `recorded`, and copies of their values
     /// `[rows][value_chunks · CHUNK]` to `values`.
     pub(crate) fn gather(
         &self,
@@ -171,17 +171,10 @@ impl<'a, E: SimdElement> QueryHeads<'a, E> {
         recorded: &mut LogitsAndNorms,
         values: &mut Vec<E::Sample>,
     ) {
-        let stride = self.rows.value_chunks() * CHUNK;
         for tokens in tokens.chunks(PIECE) {
-            let (count, before) = (tokens.len(), recorded.norms.len());
+            let count = tokens.len();
             let mut logits = Scratch::new(count * self.tiles() * self.per_tile);
-            recorded.norms.resize(before + count, 0.0);
-            values.resize((before + count) * stride, E::Sample::default());
-            let out = GatheredRows {
-                logits: &mut logits,
-                norms: &mut recorded.norms[before..],
-                values: &mut values[before * stride..],
-            };
+            let out = GatheredRows { logits: &mut logits, values };
             gather(self.level, self.per_tile, &self.pass(TokenSpan::List(tokens), None), out);
             recorded.add_logits(&logits, count);
         }

@@ -50,7 +50,7 @@ impl<E: SampledElement> DrawnSample<E> {
 
     /// Number of drawn tokens whose rows are stored.
     pub(crate) fn len(&self) -> usize {
-        self.stored.rows.norms.len()
+        self.stored.rows.logits[0].len()
     }
 
     /// Logits of a query head in base 2, in draw order.
@@ -149,6 +149,7 @@ impl<E: SampledElement> DrawnSample<E> {
         certain: &[Softmax],
         weights: &TokenWeights<'_>,
     ) -> Option<Vec<WeighedSample>> {
+        self.stored.multiply(heads);
         if !FITTING.contains(&largest(&self.stored.rows.norms)) {
             return None;
         }

@@ -76,14 +76,13 @@ impl HeadEstimate {
 impl<T: PooledElement> SampleRows<T> {
     /// Weighted sums for all query heads, and estimates and their variances, from tokens with these
     /// weights. `certain` are sums over deterministic tokens. `None` if f32 is not precise enough
-    /// for the variances.
+    /// for the variances. The values must have been [multiplied](Self::multiply).
     pub(super) fn weigh<E: SampledElement<Sample = T>>(
-        &mut self,
+        &self,
         heads: &QueryHeads<'_, E>,
         certain: &[Softmax],
         weights: &TokenWeights<'_>,
     ) -> Option<(WeightedSums, Vec<WeighedSample>)> {
-        self.multiply(heads);
         let (weighted, sums) = WeightedSums::new(heads, self, weights.p);
         let both = certain.iter().zip(&weighted.heads);
         let estimates: Vec<_> =
@@ -184,13 +183,15 @@ fn runs(strata: &[usize]) -> impl Iterator<Item = Range<usize>> {
 }
 
 impl<T: PooledElement> SampleRows<T> {
-    /// Computes the products of values within each group of four tokens, for the tokens that were
-    /// added since the last call.
-    fn multiply<E: SimdElement<Sample = T>>(&mut self, heads: &QueryHeads<'_, E>) {
+    /// Computes the norms of values and their products within each group of four tokens, for the
+    /// tokens that were added since the last call.
+    pub(super) fn multiply<E: SimdElement<Sample = T>>(&mut self, heads: &QueryHeads<'_, E>) {
         let stride = heads.rows.value_chunks() * CHUNK;
-        let whole = self.rows.norms.len() / WeightedTokens::FOUR * WeightedTokens::FOUR;
-        let new = self.fours.neighbours.len() * stride..whole * stride;
-        fours(heads.level, &self.values[new], stride, &mut self.fours);
+        // Norms of an incomplete four are computed again.
+        let done = self.fours.neighbours.len();
+        self.rows.norms.truncate(done);
+        let new = &self.values[done * stride..];
+        fours(heads.level, new, stride, &mut self.fours, &mut self.rows.norms);
     }
 
     /// Computes the products of the values with the centres of the strata that they were drawn

@@ -21,9 +21,9 @@ pub struct DeltaSplit {
 }
 
 impl DeltaSplit {
-    /// `√q numerator + z denominator`, with `root_nu = √ν`.
-    fn root(&self, numerator: f64, denominator: f64, root_nu: f64) -> f64 {
-        self.cap.min(1.0 + self.kappa / root_nu).sqrt() * numerator + self.z * denominator
+    /// `√q`, with `inverse_root_nu = 1 / √ν`.
+    fn root_q(&self, inverse_root_nu: f64) -> f64 {
+        self.cap.min(1.0 + self.kappa * inverse_root_nu).sqrt()
     }
 }
 
@@ -63,8 +63,9 @@ impl RatioGrid {
     ///
     /// `s_w = n_s √Tr Cov(w) / |N|`, `s_d = n_s σ / D`, and `nu` is the effective rank.
     pub fn budget(&self, epsilon: f64, s_w: f64, s_d: f64, nu: f64) -> f64 {
-        let root_nu = nu.max(1.0).sqrt();
-        let root = |split: &DeltaSplit| split.root(s_w / epsilon, s_d, root_nu);
+        let inverse_root_nu = 1.0 / nu.max(1.0).sqrt();
+        let root =
+            |split: &DeltaSplit| split.root_q(inverse_root_nu) * s_w / epsilon + split.z * s_d;
         let least = self.splits.iter().map(root).fold(f64::INFINITY, f64::min);
         least * least
     }
@@ -72,10 +73,10 @@ impl RatioGrid {
     /// Error of `b` draws from an infinite population: the inverse of [`budget`](Self::budget).
     /// Infinite if no split bounds the error. O(1).
     pub fn error(&self, b: f64, s_w: f64, s_d: f64, nu: f64) -> f64 {
-        let root_nu = nu.max(1.0).sqrt();
+        let (root_b, inverse_root_nu) = (b.sqrt(), 1.0 / nu.max(1.0).sqrt());
         let error = |split: &DeltaSplit| {
-            let rest = b.sqrt() - split.root(0.0, s_d, root_nu);
-            if rest > 0.0 { split.root(s_w, 0.0, root_nu) / rest } else { f64::INFINITY }
+            let rest = root_b - split.z * s_d;
+            if rest > 0.0 { split.root_q(inverse_root_nu) * s_w / rest } else { f64::INFINITY }
         };
         self.splits.iter().map(error).fold(f64::INFINITY, f64::min)
     }

@@ -1,7 +1,6 @@
-//! Copies of a list's rows: logits, values and norms.
+//! Logits of a list's rows, and copies of their values.
 
-use super::rows::{BLOCK_ROWS, RowBlock, RowWindow};
-use super::value::norm_block;
+use super::rows::{RowBlock, RowWindow};
 use super::{
     BLOCK_LINES, LANES, LEAST, Pass, SimdLine, TileKernel, flat, record_logits, run_on_tiles,
     score_tile,
@@ -13,14 +12,12 @@ use crate::cpu::simd::{CHUNK, Level, Simd, SimdElement, SimdKernel};
 pub(crate) struct GatheredRows<'a, T> {
     /// `[tiles · H][rows]`
     pub(crate) logits: &'a mut [f32],
-    /// Norms of the values, `[rows]`.
-    pub(crate) norms: &'a mut [f32],
-    /// Values with their scales, `[rows][value_chunks · CHUNK]`
-    pub(crate) values: &'a mut [T],
+    /// Values with their scales, `[rows][value_chunks · CHUNK]`, which are appended.
+    pub(crate) values: &'a mut Vec<T>,
 }
 
-/// Computes logits for the rows of `pass`, and copies their values. `heads` is the number of query
-/// heads in a tile: 1, 2 or 4.
+/// Computes logits for the rows of `pass`, and appends copies of their values. `heads` is the number
+/// of query heads in a tile: 1, 2 or 4.
 ///
 /// # Panics
 /// If sizes do not match, or a token is not in `pass.rows`.
@@ -31,22 +28,28 @@ pub(crate) fn gather<E: SimdElement>(
     out: GatheredRows<'_, E::Sample>,
 ) {
     let (count, tiles) = (pass.tokens.len(), pass.check_tiles(heads));
-    assert_eq!(out.logits.len(), count * tiles * heads, "logits");
-    assert_eq!(out.norms.len(), count, "norms");
-    assert_eq!(out.values.len(), count * pass.rows.value_chunks() * CHUNK, "values");
-    // SAFETY: the sizes of everything that the kernel reads and writes are checked above.
+    let GatheredRows { logits, values } = out;
+    assert_eq!(logits.len(), count * tiles * heads, "logits");
+    let elements = count * pass.rows.value_chunks() * CHUNK;
+    values.reserve(elements);
+    // SAFETY: the sizes of everything that the kernel reads are checked above, and it writes the
+    // `elements` numbers past the end of `values`.
     unsafe {
+        let end = values.as_mut_ptr().add(values.len());
         match heads {
-            1 => level.run(GatherKernel::<'_, '_, E, 1> { pass, out }),
-            2 => level.run(GatherKernel::<'_, '_, E, 2> { pass, out }),
-            _ => level.run(GatherKernel::<'_, '_, E, 4> { pass, out }),
+            1 => level.run(GatherKernel::<'_, '_, E, 1> { pass, logits, values: end }),
+            2 => level.run(GatherKernel::<'_, '_, E, 2> { pass, logits, values: end }),
+            _ => level.run(GatherKernel::<'_, '_, E, 4> { pass, logits, values: end }),
         }
+        values.set_len(values.len() + elements);
     }
 }
 
 struct GatherKernel<'a, 'p, E: SimdElement, const H: usize> {
     pass: &'a Pass<'p, E>,
-    out: GatheredRows<'a, E::Sample>,
+    logits: &'a mut [f32],
+    /// Memory for the values.
+    values: *mut E::Sample,
 }
 
 impl<E: SimdElement, const H: usize> SimdKernel for GatherKernel<'_, '_, E, H> {
@@ -78,7 +81,7 @@ impl<E: SimdElement, const H: usize> TileKernel<E> for GatherKernel<'_, '_, E, H
     ) {
         let mut scores = [SimdLine([LEAST; LANES]); BLOCK_LINES];
         let used = score_tile::<E, S, H, N, AHEAD>(self.pass, block, tile, &mut scores);
-        record_logits::<E, H>(block, tile, used, self.out.logits);
+        record_logits::<E, H>(block, tile, used, self.logits);
     }
 }
 
@@ -93,14 +96,11 @@ impl<E: SimdElement, const H: usize> GatherKernel<'_, '_, E, H> {
                 None => 1.0,
             };
             let value = block.value(row);
-            let to = self.out.values.as_mut_ptr().add((block.first + row) * stride);
+            let to = self.values.add((block.first + row) * stride);
             for offset in (0..stride).step_by(CHUNK) {
                 value.prefetch::<S>(offset);
                 E::copy_chunk::<S>(value.here.add(offset), scale, to.add(offset));
             }
         }
-        let mut norms = [0.0; BLOCK_ROWS];
-        norm_block::<S, E>(block, &mut norms);
-        self.out.norms[block.first..][..block.len].copy_from_slice(&norms[..block.len]);
     }
 }

@@ -125,6 +125,11 @@ impl TileSums {
             if max == self.max[head] {
                 continue;
             }
+            if self.max[head] == LEAST {
+                // There are no sums yet.
+                lanes_of_head().for_each(|lane| self.max[lane] = max);
+                continue;
+            }
             let factor = (self.max[head] - max).exp2();
             for lane in lanes_of_head() {
                 self.max[lane] = max;
@@ -327,11 +332,16 @@ fn record_logits<E: SimdElement, const H: usize>(
     scores: &mut [SimdLine],
     logits: &mut [f32],
 ) {
-    let heads = logits.chunks_exact_mut(block.pass_len()).skip(tile * H).take(H);
-    for (head, out) in heads.enumerate() {
-        let logits = flat(scores).iter().skip(head).step_by(H);
-        let out = out[block.first..][..block.len].iter_mut();
-        out.zip(logits).for_each(|(out, logit)| *out = *logit);
+    let mut heads = logits.chunks_exact_mut(block.pass_len()).skip(tile * H);
+    let heads: [&mut [f32]; H] = std::array::from_fn(|_| {
+        let head = heads.next().expect("a tile has H heads");
+        &mut head[block.first..][..block.len]
+    });
+    let rows = flat(scores).as_chunks::<H>().0;
+    for (row, logits) in rows.iter().enumerate().take(block.len) {
+        for head in 0..H {
+            heads[head][row] = logits[head];
+        }
     }
 }
 

@@ -235,20 +235,21 @@ impl FourProducts {
     }
 }
 
-/// Appends the products of values within each group of four rows to `out`.
+/// Appends the products of values within each whole group of four rows to `out`, and the norms of
+/// all rows to `norms`. Squares of norms below 1e-19 underflow, and those above 1e19 overflow.
 ///
 /// # Panics
-/// If the number of rows is not a multiple of four.
+/// If the number of elements is not a multiple of `stride`.
 pub(crate) fn fours<E: SimdElement>(
     level: Level,
     values: &[E],
     stride: usize,
     out: &mut FourProducts,
+    norms: &mut Vec<f32>,
 ) {
     check(values, stride);
-    assert!(values.len().is_multiple_of(4 * stride), "whole fours");
-    // SAFETY: each group has four rows of whole chunks.
-    unsafe { level.run(FoursKernel { values, stride, out }) }
+    // SAFETY: values are whole rows of whole chunks.
+    unsafe { level.run(FoursKernel { values, stride, out, norms }) }
 }
 
 fn check<E>(values: &[E], stride: usize) {
@@ -259,6 +260,7 @@ struct FoursKernel<'a, E> {
     values: &'a [E],
     stride: usize,
     out: &'a mut FourProducts,
+    norms: &'a mut Vec<f32>,
 }
 
 impl<E: SimdElement> SimdKernel for FoursKernel<'_, E> {
@@ -266,27 +268,47 @@ impl<E: SimdElement> SimdKernel for FoursKernel<'_, E> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let Self { values, stride, out } = self;
-        for first in (0..values.len()).step_by(4 * stride) {
-            let [a, b, c, d, e, f] = multiply_four::<S, E>(values.as_ptr().add(first), stride);
-            out.neighbours.extend([a, b, c, d]);
-            out.opposites.extend([e, f, e, f]);
+        let Self { values, stride, out, norms } = self;
+        let fours = values.chunks_exact(4 * stride);
+        let (rest, rows) = (fours.remainder(), values.len() / stride);
+        for column in [&mut *norms, &mut out.neighbours, &mut out.opposites] {
+            column.reserve(rows);
+        }
+        for four in fours {
+            let [squares, neighbours, opposites] = multiply_rows::<S, E, 4>(four.as_ptr(), stride);
+            norms.extend(squares.map(f32::sqrt));
+            out.neighbours.extend(neighbours);
+            out.opposites.extend(opposites);
+        }
+        for row in rest.chunks_exact(stride) {
+            let [[square, ..], ..] = multiply_rows::<S, E, 1>(row.as_ptr(), stride);
+            norms.push(square.sqrt());
         }
     }
 }
 
-/// Products `0·1, 1·2, 2·3, 3·0, 0·2, 1·3` of four rows.
+/// Products of `R` rows: of each with itself, `0·1, 1·2, 2·3, 3·0`, and `0·2, 1·3, 2·0, 3·1`.
+/// Products of rows from `R` on are unspecified.
 #[inline(always)]
-unsafe fn multiply_four<S: Simd, E: SimdElement>(rows: *const E, stride: usize) -> [f32; 6] {
+unsafe fn multiply_rows<S: Simd, E: SimdElement, const R: usize>(
+    rows: *const E,
+    stride: usize,
+) -> [[f32; 4]; 3] {
+    const PAIRS: [[usize; 2]; 10] =
+        [[0, 0], [1, 1], [2, 2], [3, 3], [0, 1], [1, 2], [2, 3], [3, 0], [0, 2], [1, 3]];
     let mut sums = [S::no_sums(); LANES];
     for offset in (0..stride).step_by(CHUNK) {
-        let row = |i: usize| E::widen::<S>(rows.add(i * stride + offset));
-        for (sum, [i, j]) in sums.iter_mut().zip([[0, 1], [1, 2], [2, 3], [3, 0], [0, 2], [1, 3]]) {
-            let (a, b) = (row(i), row(j));
-            *sum = S::fold(a.0, b.0, S::fold(a.1, b.1, *sum));
+        for (sum, [i, j]) in sums.iter_mut().zip(PAIRS) {
+            if i < R && j < R {
+                let a = E::widen::<S>(rows.add(i * stride + offset));
+                let b = E::widen::<S>(rows.add(j * stride + offset));
+                *sum = S::fold(a.0, b.0, S::fold(a.1, b.1, *sum));
+            }
         }
     }
     let mut products = [0.0; LANES];
     S::store(products.as_mut_ptr(), S::sums(&sums));
-    std::array::from_fn(|pair| products[pair])
+    let fours = products.as_chunks::<4>().0;
+    let [a, b, ..] = fours[2];
+    [fours[0], fours[1], [a, b, a, b]]
 }

@@ -215,7 +215,7 @@ impl<'a, E: Copy> KvRows<'a, E> {
         // SAFETY: the token is in range, `new` has checked that each row is in its block, and the
         // sample has the length of a value.
         unsafe {
-            self.values.find(&[token], &mut value);
+            self.values.find_range(token, &mut value);
             let scale = self.values.scale(token, value[0]).read_unaligned();
             for chunk in 0..self.value_chunks() {
                 let to = sample.as_mut_ptr().add(chunk * CHUNK);
@@ -272,37 +272,37 @@ impl<'a, E: Copy> Vectors<'a, E> {
         Ok(Self { blocks, scales, log2_per_block, layout, chunks })
     }
 
-    /// Writes pointers to the vectors of `tokens` to `out`.
+    /// Writes pointers to the vectors of the first `tokens` to `out`.
     ///
     /// # Safety
-    /// The tokens must be in range, and `out` must have the same length.
+    /// The tokens must be in range, and `out` must not be longer.
     #[inline(never)]
-    unsafe fn find(&self, tokens: &[usize], out: &mut [*const E]) {
+    unsafe fn find(&self, tokens: &[u32], out: &mut [*const E]) {
         let BlockLayout { first, per_block, .. } = self.layout;
         // Each kind of storage has its own loop, so that no loop tests the kind of storage.
         let pairs = out.iter_mut().zip(tokens);
         match (self.blocks, self.log2_per_block) {
             (Blocks::One(block), _) => {
                 for (out, token) in pairs {
-                    *out = self.in_block(block, first + token);
+                    *out = self.in_block(block, first + *token as usize);
                 }
             }
             (Blocks::Many(blocks), Some(log2)) => {
                 for (out, token) in pairs {
-                    let row = first + token;
+                    let row = first + *token as usize;
                     let block = blocks.get_unchecked(row >> log2);
                     *out = self.in_block(block, row & ((1 << log2) - 1));
                 }
             }
             (Blocks::Many(blocks), None) => {
                 for (out, token) in pairs {
-                    let row = first + token;
+                    let row = first + *token as usize;
                     *out = self.in_block(blocks.get_unchecked(row / per_block), row % per_block);
                 }
             }
             (Blocks::Paged { pool, table, stride }, log2) => {
                 for (out, token) in pairs {
-                    let row = first + token;
+                    let row = first + *token as usize;
                     let (page, row) = match log2 {
                         Some(log2) => (row >> log2, row & ((1 << log2) - 1)),
                         None => (row / per_block, row % per_block),
@@ -412,27 +412,18 @@ impl<'a, E: SimdElement> RowWindow<'a, E> {
     unsafe fn find(&mut self, first: usize, count: usize) {
         let KvRows { keys, values } = self.rows;
         let places = first % RING..first % RING + count;
-        let (to_keys, to_values) = (&mut self.keys[places.clone()], &mut self.values[places]);
-        let last = self.tokens.len() - 1;
-        match self.tokens {
-            TokenSpan::Range(from, _) => {
-                let left = self.tokens.len().saturating_sub(first).min(count);
-                for (vectors, out) in [(keys, to_keys), (values, to_values)] {
-                    let (rows, past_the_end) = out.split_at_mut(left);
-                    vectors.find_range(from + first, rows);
-                    if !past_the_end.is_empty() {
-                        vectors.find_range(from + last, &mut past_the_end[..1]);
-                        past_the_end.fill(past_the_end[0]);
-                    }
-                }
+        let left = self.tokens.len().saturating_sub(first).min(count);
+        let last = self.tokens.token(self.tokens.len() - 1);
+        let columns = [(keys, &mut self.keys), (values, &mut self.values)];
+        for (vectors, out) in columns {
+            let (rows, past_the_end) = out[places.clone()].split_at_mut(left);
+            match self.tokens {
+                TokenSpan::Range(from, _) => vectors.find_range(from + first, rows),
+                TokenSpan::List(list) => vectors.find(&list[list.len().min(first)..], rows),
             }
-            TokenSpan::List(list) => {
-                let mut tokens = [0; FAR];
-                for (i, token) in tokens[..count].iter_mut().enumerate() {
-                    *token = *list.get_unchecked(last.min(first + i)) as usize;
-                }
-                keys.find(&tokens[..count], to_keys);
-                values.find(&tokens[..count], to_values);
+            if let Some((row, others)) = past_the_end.split_first_mut() {
+                vectors.find_range(last, std::slice::from_mut(row));
+                others.fill(*row);
             }
         }
         if first.is_multiple_of(RING) {

@@ -4,6 +4,7 @@ use vattention_core::step::Scratch;
 
 use super::products::add_weighted;
 use super::spread::load;
+use super::squares::reduce;
 use super::{LANES, LEAST};
 use crate::cpu::simd::{Level, Simd, SimdElement, SimdKernel};
 
@@ -138,7 +139,7 @@ unsafe fn largest<S: Simd>(numbers: &[f32]) -> f32 {
     }
     let mut lanes = [0.0; LANES];
     S::store(lanes.as_mut_ptr(), most);
-    lanes.into_iter().fold(LEAST, f32::max)
+    reduce(&lanes, f32::max)
 }
 
 /// Sums whole vectors of numbers in f64.

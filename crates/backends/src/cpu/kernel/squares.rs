@@ -146,15 +146,27 @@ unsafe fn add_heads<S: Simd, E: SimdElement, const N: usize>(
 
 impl TermSums {
     /// Adds partial sums, in the order of the fields.
+    #[inline(always)]
     fn add(&mut self, lanes: &[[f32; LANES]; 5]) {
         let [trace, squared, parallel, all, largest] = lanes;
-        let sum = |lanes: &[f32; LANES]| f64::from(lanes.iter().sum::<f32>());
-        self.trace += sum(trace);
-        self.squared += sum(squared);
-        self.parallel += sum(parallel);
-        self.all += sum(all);
-        self.largest = largest.iter().copied().fold(self.largest, f32::max);
+        self.trace += f64::from(reduce(trace, |a, b| a + b));
+        self.squared += f64::from(reduce(squared, |a, b| a + b));
+        self.parallel += f64::from(reduce(parallel, |a, b| a + b));
+        self.all += f64::from(reduce(all, |a, b| a + b));
+        self.largest = reduce(largest, f32::max).max(self.largest);
     }
+}
+
+/// Combines the elements of a vector, half of them with the other half, until one is left.
+#[inline(always)]
+pub(super) fn reduce(lanes: &[f32; LANES], combine: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut lanes = *lanes;
+    for half in [8, 4, 2, 1] {
+        for lane in 0..half {
+            lanes[lane] = combine(lanes[lane], lanes[lane + half]);
+        }
+    }
+    lanes[0]
 }
 
 /// Numbers of sixteen tokens that are the same for all heads, in units of the values.

@@ -107,23 +107,31 @@ impl SimdElement for i8 {
 
 /// Multiplies a row by `factor` and writes it to `lanes` in the lanes' order, padded with zeros.
 pub(crate) fn to_lanes<E: SimdElement>(row: &[f32], factor: f32, lanes: &mut [SimdLine]) {
-    for (i, line) in lanes.iter_mut().enumerate() {
-        for (lane, x) in line.0.iter_mut().enumerate() {
-            *x = row.get(place_in_row::<E>(i, lane)).map_or(0.0, |x| x * factor);
+    for (chunk, lines) in lanes.as_chunks_mut::<{ CHUNK / LANES }>().0.iter_mut().enumerate() {
+        let numbers: [f32; CHUNK] = chunk_of(row, chunk);
+        for lane in 0..CHUNK {
+            lines[lane / LANES].0[lane % LANES] = numbers[E::place(lane)] * factor;
         }
     }
 }
 
-/// Writes the elements of `lanes` to `row` in the row's order; `row` may be shorter.
+/// Writes the elements of `lanes`, whole chunks, to `row` in the row's order; `row` may be shorter.
 pub(crate) fn from_lanes<E: SimdElement>(lanes: &[f64], row: &mut [f64]) {
-    for (i, &number) in lanes.iter().enumerate() {
-        if let Some(x) = row.get_mut(place_in_row::<E>(i / LANES, i % LANES)) {
-            *x = number;
+    for (lanes, row) in lanes.as_chunks::<CHUNK>().0.iter().zip(row.chunks_mut(CHUNK)) {
+        let mut numbers = [0.0; CHUNK];
+        for lane in 0..CHUNK {
+            numbers[E::place(lane)] = lanes[lane];
         }
+        row.copy_from_slice(&numbers[..row.len()]);
     }
 }
 
-fn place_in_row<E: SimdElement>(line: usize, lane: usize) -> usize {
-    let i = line * LANES + lane;
-    i / CHUNK * CHUNK + E::place(i % CHUNK)
+/// Elements of a chunk of a row, with zeros past the row's end.
+fn chunk_of(row: &[f32], chunk: usize) -> [f32; CHUNK] {
+    let row = &row[row.len().min(chunk * CHUNK)..];
+    row.first_chunk().copied().unwrap_or_else(|| {
+        let mut numbers = [0.0; CHUNK];
+        numbers[..row.len()].copy_from_slice(row);
+        numbers
+    })
 }
