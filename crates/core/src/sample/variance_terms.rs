@@ -45,17 +45,16 @@ impl WeighedSample {
     /// The tokens must have centres if the weights have strata. O(b).
     pub fn new(tokens: &WeightedTokens, weights: &TokenWeights<'_>) -> Self {
         let factors = weights.factors;
-        let (squares, alignment) = match (&tokens.within, weights.strata) {
-            (Some(within), Some(Stratification { strata, .. })) => {
-                let squares = TokenSquares::within(tokens, within, strata);
-                let alignment = alignment_within(tokens, within, strata, factors, &squares.w);
-                (squares, Some(alignment))
-            }
-            _ => {
-                let squares = TokenSquares::new(tokens);
-                let alignment = alignment_of_tokens(tokens, factors, &squares.w);
-                (squares, alignment)
-            }
+        let (squares, alignment) = if let (Some(within), Some(Stratification { strata, .. })) =
+            (&tokens.within, weights.strata)
+        {
+            let squares = TokenSquares::within(tokens, within, strata);
+            let alignment = alignment_within(tokens, within, strata, factors, &squares.w);
+            (squares, Some(alignment))
+        } else {
+            let squares = TokenSquares::new(tokens);
+            let alignment = alignment_of_tokens(tokens, factors, &squares.w);
+            (squares, alignment)
         };
         let [trace, squared] = traces(factors, &squares.w);
         let inverse_rank = inverse_rank(alignment, trace, squared);

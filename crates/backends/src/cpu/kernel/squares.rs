@@ -187,13 +187,18 @@ impl<S: Simd> TokenVectors<S> {
         let FourProducts { neighbours, opposites } = sample.fours;
         let unit_squared = S::splat(sample.unit * sample.unit);
         let norms = S::mul(load::<S>(sample.norms, first, 0.0), S::splat(sample.unit));
-        let mut in_fours = [0.0; LANES];
-        in_fours[..neighbours.len().saturating_sub(first).min(LANES)].fill(1.0);
+        let fours = neighbours.len().saturating_sub(first);
+        let mut in_fours = S::splat(1.0);
+        if fours < LANES {
+            let mut mask = [0.0; LANES];
+            mask[..fours].fill(1.0);
+            in_fours = S::load(mask.as_ptr());
+        }
         Self {
             unit_squared,
             norms_squared: S::mul(norms, norms),
             factors: load::<S>(sample.factors, first, 0.0),
-            in_fours: S::load(in_fours.as_ptr()),
+            in_fours,
             neighbours: S::mul(load::<S>(neighbours, first, 0.0), unit_squared),
             opposites: S::mul(load::<S>(opposites, first, 0.0), unit_squared),
         }
