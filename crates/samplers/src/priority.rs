@@ -67,6 +67,8 @@ mod row_levels;
 mod sizes;
 mod token_bounds;
 
+use std::cell::OnceCell;
+
 use multiversion::multiversion;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
@@ -79,7 +81,7 @@ use vattention_core::{
     typetag,
 };
 
-use draws::draw;
+use draws::Entries;
 use errors::{Scan, always_read};
 use index::LogitPredictor;
 use level::number;
@@ -198,6 +200,8 @@ struct PriorityDesign<'a> {
     scans: Vec<Scan<'a>>,
     sizes: Sizes,
     uniforms: Uniforms,
+    /// Entry level of each token; computed for the first draw.
+    entries: OnceCell<Entries>,
     /// Current threshold; `None` before any.
     threshold: Option<i16>,
     /// Tokens drawn, in draw order.
@@ -209,7 +213,8 @@ struct PriorityDesign<'a> {
 impl<'a> PriorityDesign<'a> {
     fn new(scans: Vec<Scan<'a>>, sizes: Sizes, uniforms: Uniforms) -> Self {
         let (drawn, levels) = (Vec::new(), Vec::new());
-        Self { scans, sizes, uniforms, threshold: None, drawn, levels }
+        let entries = OnceCell::new();
+        Self { scans, sizes, uniforms, entries, threshold: None, drawn, levels }
     }
 
     /// Current threshold. Tokens drawn before there is a threshold have probability 1.
@@ -235,7 +240,9 @@ impl Design for PriorityDesign<'_> {
             self.threshold = Some(self.threshold_for(size));
         }
         if let Some(t) = self.threshold.filter(|&t| last != Some(t)) {
-            draw(self.sizes.levels(), self.uniforms, last, t, &mut self.drawn);
+            let entries =
+                self.entries.get_or_init(|| Entries::new(self.sizes.levels(), self.uniforms));
+            entries.draw(last, t, &mut self.drawn);
         }
         let new = &self.drawn[before..];
         out.extend_from_slice(new);

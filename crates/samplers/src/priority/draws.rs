@@ -9,27 +9,47 @@ use std::arch::x86_64::{
 use multiversion::multiversion;
 use multiversion::target::match_target;
 use vattention_core::sample::Uniforms;
+use vattention_core::step::Scratch;
 
 use super::level::uniform;
 use super::row_levels::{LANES, padded};
-use super::sizes::{FIXED, draw_bound};
+use super::sizes::{FIXED, LEAST};
 
-/// Appends the tokens that are drawn at threshold `t` but not at `before`, the last threshold.
-///
-/// The order of the appended tokens is random: neighbouring tokens may be alike, and estimators
-/// pair tokens that follow each other in the sample. O(visible).
-pub(super) fn draw(
-    sizes: &[i16],
-    uniforms: Uniforms,
-    before: Option<i16>,
-    t: i16,
-    out: &mut Vec<u32>,
-) {
-    let first = out.len();
-    append_ascending(sizes, uniforms, before, t, out);
-    // No token has the index `u32::MAX`, so its random number is not used for a draw.
-    let seed = u64::from(uniforms.number(u32::MAX)) << 32 | u64::from(t as u16);
-    shuffle(&mut out[first..], seed);
+/// Entry level of a token that is drawn at every threshold.
+const ALWAYS: i16 = i16::MIN;
+
+/// Entry level of a token that is drawn at no threshold.
+const NEVER: i16 = i16::MAX;
+
+/// Entry level of each token: the token is drawn at all thresholds above its entry level.
+#[derive(Debug)]
+pub(super) struct Entries {
+    /// `[visible]`.
+    levels: Scratch<i16>,
+    /// Seed of the random order of the draws.
+    seed: u32,
+}
+
+impl Entries {
+    /// Computes the entry levels of tokens from their sizes. O(visible).
+    pub(super) fn new(sizes: &[i16], uniforms: Uniforms) -> Self {
+        let mut levels = Scratch::new(sizes.len());
+        set_entries(sizes, uniforms, &mut levels);
+        // No token has the index `u32::MAX`, so its random number is not used for a draw.
+        Self { levels, seed: uniforms.number(u32::MAX) }
+    }
+
+    /// Appends the tokens that are drawn at threshold `t` but not at `before`, the last threshold.
+    /// One pass over 2 bytes per token.
+    ///
+    /// The order of the appended tokens is random: neighbouring tokens may be alike, and estimators
+    /// pair tokens that follow each other in the sample.
+    pub(super) fn draw(&self, before: Option<i16>, t: i16, out: &mut Vec<u32>) {
+        let first = out.len();
+        append_between(&self.levels, before.unwrap_or(ALWAYS), t, out);
+        let seed = u64::from(self.seed) << 32 | u64::from(t as u16);
+        shuffle(&mut out[first..], seed);
+    }
 }
 
 /// Shuffles tokens (Fisher, Yates) by the upper halves of a linear congruential sequence (Knuth).
@@ -43,30 +63,43 @@ fn shuffle(tokens: &mut [u32], seed: u64) {
     }
 }
 
-/// Appends the tokens that are drawn at threshold `t` but not at `before`, ascending.
+/// Writes the entry level of each token to `out`.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn append_ascending(
-    sizes: &[i16],
-    uniforms: Uniforms,
-    before: Option<i16>,
-    t: i16,
-    out: &mut Vec<u32>,
-) {
+fn set_entries(sizes: &[i16], uniforms: Uniforms, out: &mut [i16]) {
     let (whole, rest) = sizes.as_chunks::<LANES>();
-    let last = padded(rest, FIXED);
-    let (mut numbers, mut hits) = ([0_i16; LANES], [0_u8; LANES]);
+    let (out, out_rest) = out.as_chunks_mut::<LANES>();
+    for (i, (sizes, out)) in whole.iter().zip(out).enumerate() {
+        *out = entries(sizes, uniforms, (i * LANES) as u32);
+    }
+    let last = entries(&padded(rest, FIXED), uniforms, (whole.len() * LANES) as u32);
+    out_rest.copy_from_slice(&last[..rest.len()]);
+}
+
+/// Entry levels of the tokens from `first` on.
+#[inline(always)]
+fn entries(sizes: &[i16; LANES], uniforms: Uniforms, first: u32) -> [i16; LANES] {
+    let mut entries = [0; LANES];
+    for (lane, entry) in entries.iter_mut().enumerate() {
+        *entry = uniform(uniforms.number(first + lane as u32) >> 8);
+    }
+    for (entry, &size) in entries.iter_mut().zip(sizes) {
+        // At the threshold `t`, a token with the uniform level `u` is drawn if `u < size + t`.
+        let level = if *entry < LEAST { ALWAYS } else { entry.wrapping_sub(size) };
+        *entry = if size == FIXED { NEVER } else { level };
+    }
+    entries
+}
+
+/// Appends the tokens whose entry levels are at least `from` and below `to`, ascending.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
+fn append_between(entries: &[i16], from: i16, to: i16, out: &mut Vec<u32>) {
+    let (whole, rest) = entries.as_chunks::<LANES>();
+    let last = padded(rest, NEVER);
+    let mut hits = [0_u8; LANES];
     for i in 0..=whole.len() {
-        let (sizes, first) = (whole.get(i).unwrap_or(&last), (i * LANES) as u32);
-        for (lane, number) in numbers.iter_mut().enumerate() {
-            *number = uniform(uniforms.number(first + lane as u32) >> 8);
-        }
+        let (entries, first) = (whole.get(i).unwrap_or(&last), (i * LANES) as u32);
         for lane in 0..LANES {
-            hits[lane] = u8::from(numbers[lane] < draw_bound(sizes[lane], t));
-        }
-        if let Some(before) = before {
-            for lane in 0..LANES {
-                hits[lane] &= u8::from(numbers[lane] >= draw_bound(sizes[lane], before));
-            }
+            hits[lane] = u8::from(entries[lane] >= from) & u8::from(entries[lane] < to);
         }
         #[allow(unsafe_code, unused_unsafe, reason = "safe only in a version for these machines")]
         let mut bits = match_target! {
@@ -112,6 +145,10 @@ fn pack_bits_avx2(bytes: &[u8; LANES]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use vattention_core::{Shape, Site, step::Stream};
+
+    use super::super::level::{ONE, STEPS};
+    use super::super::sizes::{EVERYTHING, probability_level};
     use super::*;
 
     /// All versions for this machine pack the same bits.
@@ -133,6 +170,34 @@ mod tests {
                 assert_eq!(pack_bits_avx512(&bytes), bits);
             }
         }
+    }
+
+    /// Draws at successive thresholds are the tokens whose uniform level is below the level of their
+    /// probability.
+    #[test]
+    fn tokens_are_drawn_if_their_uniform_level_is_below_their_probability() {
+        let uniforms = Uniforms::new(&Stream::new(&site(), 0, 0, 0));
+        let sizes: Vec<i16> = (0..1000).map(|i| ONE - i * 9).collect();
+        let sizes: Vec<i16> = [&sizes[..], &[FIXED, FIXED]].concat();
+        let (entries, mut drawn, mut last) = (Entries::new(&sizes, uniforms), Vec::new(), None);
+        for t in [-100 * STEPS, 3, 5 * STEPS, EVERYTHING] {
+            entries.draw(last, t, &mut drawn);
+            let mut ascending = drawn.clone();
+            ascending.sort_unstable();
+            let is_drawn = |&token: &u32| {
+                let size = sizes[token as usize];
+                let level = uniform(uniforms.number(token) >> 8);
+                size != FIXED && level < probability_level(size, t)
+            };
+            assert!(ascending.into_iter().eq((0..1002).filter(is_drawn)), "{t}");
+            last = Some(t);
+        }
+        assert_eq!(drawn.len(), 1000);
+    }
+
+    fn site() -> Site {
+        let shape = Shape { query_heads: 1, kv_heads: 1, head_dim: 1, value_dim: 1 };
+        Site { seed: 7, sequence: 0, layer: 0, kv_head: 0, shape }
     }
 
     /// The counts of each token at each place, and of neighbours that stay neighbours, are within

@@ -19,7 +19,7 @@ use super::row_levels::{LANES, PART, add_lanes, padded};
 
 /// Level of the least inclusion probability of a token that is drawn at random, 2⁻¹⁷. Draws by
 /// uniform numbers of 24 bits have exactly this probability.
-const LEAST: i16 = ONE - 17 * STEPS;
+pub(super) const LEAST: i16 = ONE - 17 * STEPS;
 
 /// Size of tokens that are not drawn at random, but picked or always read.
 pub(super) const FIXED: i16 = i16::MIN;
@@ -218,13 +218,6 @@ pub(super) fn probability_level(size: i16, t: i16) -> i16 {
     let level = if level > LEAST { level } else { LEAST };
     let level = if level < ONE { level } else { ONE };
     if size == FIXED { ONE } else { level }
-}
-
-/// Bound on uniform levels: a token is drawn at a threshold if its uniform level is below. The
-/// bound of tokens that are picked or always read is the least level: they are never drawn.
-#[inline(always)]
-pub(super) fn draw_bound(size: i16, t: i16) -> i16 {
-    if size == FIXED { i16::MIN } else { probability_level(size, t) }
 }
 
 /// Factor that keeps the squares of norms in range: the inverse of the largest norm rounded down to
