@@ -71,6 +71,21 @@ fn rotate_back(x: &mut [f32], signs: &[f32]) {
 #[inline(always)]
 fn hadamard(x: &mut [f32]) {
     let mut width = 1;
+    if x.len() >= 16 {
+        for x in x.as_chunks_mut().0 {
+            *x = transform_four(*x);
+        }
+        for x in x.as_chunks_mut::<16>().0 {
+            for i in 0..4 {
+                let places = [i, i + 4, i + 8, i + 12];
+                let transformed = transform_four(places.map(|place| x[place]));
+                for (place, transformed) in places.into_iter().zip(transformed) {
+                    x[place] = transformed;
+                }
+            }
+        }
+        width = 16;
+    }
     while width < x.len() {
         for pair in x.chunks_exact_mut(2 * width) {
             let (low, high) = pair.split_at_mut(width);
@@ -84,6 +99,13 @@ fn hadamard(x: &mut [f32]) {
     for x in x {
         *x *= scale;
     }
+}
+
+/// Hadamard transform of four numbers, without its scale.
+#[inline(always)]
+fn transform_four([a, b, c, d]: [f32; 4]) -> [f32; 4] {
+    let [a, b, c, d] = [a + b, a - b, c + d, c - d];
+    [a + c, b + d, a - c, b - d]
 }
 
 #[cfg(test)]

@@ -41,15 +41,36 @@ impl CodeQuery {
     pub(super) fn new(query: &[f32], rotation: &Rotation, shrink: f32) -> Self {
         let mut rotated = query.to_vec();
         rotation.apply(&mut rotated);
-        let peak = rotated.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
-        let round = |x: f32| (x / peak * MAX_INTEGER + TO_LOW_BITS).to_bits() as i8;
-        let integer = |x: f32| if peak > 0.0 { round(x) } else { 0 };
-        let mut integers: Vec<i8> = rotated.iter().copied().map(integer).collect();
+        let peak = largest_magnitude(&rotated);
+        let mut integers = vec![0; query.len().next_multiple_of(PER_WORD)];
+        if peak > 0.0 {
+            round(&rotated, peak, &mut integers);
+        }
         let middle = 3 * integers.iter().copied().map(i32::from).sum::<i32>();
-        integers.resize(query.len().next_multiple_of(PER_WORD), 0);
         let (fours, _) = integers.as_chunks::<4>();
         let words = fours.iter().map(|four| u32::from_le_bytes(four.map(|x| x as u8))).collect();
         Self { rotated, words, middle, unit: shrink * (peak / MAX_INTEGER) / 2.0 }
+    }
+}
+
+/// Number of elements of a query that are compared together.
+const LANES: usize = 16;
+
+/// Largest magnitude of an element; elements that are NaN do not count.
+fn largest_magnitude(x: &[f32]) -> f32 {
+    let mut most = [0.0_f32; LANES];
+    for x in x.chunks(LANES) {
+        for (most, x) in most.iter_mut().zip(x) {
+            *most = most.max(x.abs());
+        }
+    }
+    most.into_iter().fold(0.0, f32::max)
+}
+
+/// Rounds multiples of `peak / 127` to integers.
+fn round(x: &[f32], peak: f32, out: &mut [i8]) {
+    for (out, x) in out.iter_mut().zip(x) {
+        *out = (x / peak * MAX_INTEGER + TO_LOW_BITS).to_bits() as i8;
     }
 }
 
