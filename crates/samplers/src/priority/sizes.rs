@@ -165,11 +165,13 @@ impl Sizes {
         let (mut high, mut step) = (low, 1);
         if suffices(low) {
             while low > FIRST && suffices(low) {
-                (high, low, step) = (low, (low - step).max(FIRST), 2 * step);
+                let next = self.guess(target).min(low - (step / 2).max(1));
+                (high, low, step) = (low, next.max(FIRST), 2 * step);
             }
         } else {
             while !suffices(high) {
-                (low, high, step) = (high, (high + step).min(LAST), 2 * step);
+                let next = (self.guess(target) + 1).max(high + (step / 2).max(1));
+                (low, high, step) = (high, next.min(LAST), 2 * step);
             }
         }
         while high - low > 1 {
@@ -182,10 +184,15 @@ impl Sizes {
         low * NODE + if part.is_finite() { part.round() as i16 } else { NODE }
     }
 
-    /// Guesses a node near the threshold at which the expected number of draws is `target`.
+    /// Guesses the last node at which the expected number of draws is at most `target`, from the
+    /// counted node whose number is nearest. The guess assumes that no probability is 1; if some
+    /// are, it is not as far from the counted node as the exact one.
     fn guess(&self, target: f64) -> i16 {
-        // The first guess assumes that no probability is 1 and that the sizes sum to 1.
-        let (node, draws) = self.counted.borrow().last().copied().unwrap_or((0, 1.0));
+        let ratio = |draws: f64| (draws / target).max(target / draws);
+        let counted = self.counted.borrow();
+        let nearest = counted.iter().min_by(|a, b| ratio(a.1).total_cmp(&ratio(b.1)));
+        // The first guess assumes that the sizes sum to 1.
+        let (node, draws) = nearest.copied().unwrap_or((0, 1.0));
         let more = f64::from(STEPS / NODE) * libm::log2(target / draws);
         (f64::from(node) + more.floor()).clamp(f64::from(FIRST), f64::from(LAST)) as i16
     }
