@@ -67,8 +67,6 @@ mod row_levels;
 mod sizes;
 mod token_bounds;
 
-use std::cell::OnceCell;
-
 use multiversion::multiversion;
 use serde::{Deserialize, Serialize};
 use vattention_core::schemars::{self, JsonSchema};
@@ -201,7 +199,7 @@ struct PriorityDesign<'a> {
     sizes: Sizes,
     uniforms: Uniforms,
     /// Entry level of each token; computed for the first draw.
-    entries: OnceCell<Entries>,
+    entries: Option<Entries>,
     /// Current threshold; `None` before any.
     threshold: Option<i16>,
     /// Tokens drawn, in draw order.
@@ -213,8 +211,7 @@ struct PriorityDesign<'a> {
 impl<'a> PriorityDesign<'a> {
     fn new(scans: Vec<Scan<'a>>, sizes: Sizes, uniforms: Uniforms) -> Self {
         let (drawn, levels) = (Vec::new(), Vec::new());
-        let entries = OnceCell::new();
-        Self { scans, sizes, uniforms, entries, threshold: None, drawn, levels }
+        Self { scans, sizes, uniforms, entries: None, threshold: None, drawn, levels }
     }
 
     /// Current threshold. Tokens drawn before there is a threshold have probability 1.
@@ -240,9 +237,8 @@ impl Design for PriorityDesign<'_> {
             self.threshold = Some(self.threshold_for(size));
         }
         if let Some(t) = self.threshold.filter(|&t| last != Some(t)) {
-            let entries =
-                self.entries.get_or_init(|| Entries::new(self.sizes.levels(), self.uniforms));
-            entries.draw(last, t, &mut self.drawn);
+            let new = || Entries::new(self.sizes.levels(), self.uniforms);
+            self.entries.get_or_insert_with(new).draw(last, t, &mut self.drawn);
         }
         let new = &self.drawn[before..];
         out.extend_from_slice(new);

@@ -25,7 +25,7 @@ use vattention_core::{
 use vattention_index::CodeDeviations;
 
 use super::keys;
-use super::level::{STEPS_TO_E, rounded};
+use super::level::{STEPS_TO_E, low_bits};
 
 /// `z`: the guard covers errors of a code up to this number of standard deviations.
 const GUARD: f32 = 2.82;
@@ -175,12 +175,12 @@ fn is_beyond(exponent: f32) -> bool {
     exponent > LIMIT || exponent.is_nan()
 }
 
-/// Exponent in steps of a level. It is clamped to the limit: sizes of tokens beyond the limit are
-/// not used.
+/// Exponent in steps of a level, as the [lower bits](low_bits) of the result. It is clamped to the
+/// limit: sizes of tokens beyond the limit are not used.
 #[inline(always)]
-pub(super) fn steps(exponent: f32) -> i16 {
+pub(super) fn steps(exponent: f32) -> u32 {
     let exponent = if exponent < LIMIT { exponent } else { LIMIT };
-    rounded(exponent * STEPS_TO_E)
+    low_bits(exponent * STEPS_TO_E)
 }
 
 #[cfg(test)]

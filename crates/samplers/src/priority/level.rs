@@ -34,10 +34,10 @@ pub(super) fn number(level: i16) -> f32 {
 /// those of the integer.
 const WHOLE: f32 = 12_582_912.0;
 
-/// Integer nearest to a number between ±32,000.
+/// Bits of which the lower 16 are those of the integer nearest to a number between ±32,000.
 #[inline(always)]
-pub(super) fn rounded(x: f32) -> i16 {
-    (x + WHOLE).to_bits() as i16
+pub(super) fn low_bits(x: f32) -> u32 {
+    (x + WHOLE).to_bits()
 }
 
 /// Half of the binary logarithm of a number of at least 1, in steps, rounded down.
@@ -67,7 +67,7 @@ mod tests {
             assert!(line >= power && line <= 1.0615 * power, "{i}");
         }
         for x in [-15_360.0, -0.6, 0.4, 3.0, 31_999.0_f32] {
-            assert_eq!(f32::from(rounded(x)), x.round());
+            assert_eq!(f32::from(low_bits(x) as i16), x.round());
         }
         for i in 0..4000_u32 {
             let x = 1.0 + (i * i % 977) as f32 * 1.7_f32.powi((i % 40) as i32);

@@ -7,7 +7,7 @@ use vattention_index::CodeDeviations;
 
 use super::errors::{LogitErrors, Scan, bound_exponent, deviation_exponent, steps};
 use super::keys::KeyErrors;
-use super::level::{ONE, STEPS, STEPS_TO_E, number, rounded};
+use super::level::{ONE, STEPS, STEPS_TO_E, low_bits, number};
 
 /// Largest distance of a score from the largest score, in steps: 120 powers of two. Lower scores
 /// are raised to this distance.
@@ -80,11 +80,11 @@ fn set_levels_by_exponents(
     set_levels(scan, unit, exponents, steps, out)
 }
 
-/// Level of `e^(score − largest)`, relative to the level of 1.
+/// Level of `e^(score − largest)`, relative to the level of 1, as the lower bits of the result.
 #[inline(always)]
-fn level(score: f32, largest: f32) -> i16 {
+fn level(score: f32, largest: f32) -> u32 {
     let steps = (score - largest) * STEPS_TO_E;
-    rounded(if steps > -DEPTH { steps } else { -DEPTH })
+    low_bits(if steps > -DEPTH { steps } else { -DEPTH })
 }
 
 /// Writes the level of `e^(score − largest)` of each token to `out`, relative to the level of 1 and
@@ -96,7 +96,7 @@ fn set_levels<A: Copy + Default>(
     scan: &Scan<'_>,
     unit: f32,
     column: &[A],
-    raise: impl Fn(A) -> i16,
+    raise: impl Fn(A) -> u32,
     out: &mut [i16],
 ) -> [f64; 2] {
     let mut totals = [0.0; 2];
@@ -142,15 +142,15 @@ pub(super) fn padded<A: Copy>(elements: &[A], default: A) -> [A; LANES] {
 fn set_chunk<A: Copy>(
     (scores, norms, column): (&[f32; LANES], &[bf16; LANES], &[A; LANES]),
     (largest, unit): (f32, f32),
-    raise: &impl Fn(A) -> i16,
+    raise: &impl Fn(A) -> u32,
     out: &mut [i16; LANES],
     [numbers, squares]: &mut [[f32; LANES]; 2],
 ) {
     for lane in 0..LANES {
         let level = level(scores[lane], largest);
-        let (number, norm) = (number(level + ONE), unit * norms[lane].wide());
+        let (number, norm) = (number(level as i16 + ONE), unit * norms[lane].wide());
         numbers[lane] += number;
         squares[lane] += number * (norm * norm);
-        out[lane] = level.wrapping_add(raise(column[lane]));
+        out[lane] = level.wrapping_add(raise(column[lane])) as i16;
     }
 }

@@ -89,8 +89,8 @@ impl Sizes {
     #[cfg(test)]
     pub(super) fn from_numbers(sizes: &[f32]) -> Self {
         let total: f32 = sizes.iter().sum();
-        let level =
-            |size: &f32| ONE + super::level::rounded(f32::from(STEPS) * (size / total).log2());
+        let steps = |size: &f32| (f32::from(STEPS) * (size / total).log2()).round() as i16;
+        let level = |size: &f32| ONE + steps(size);
         let levels: Vec<i16> = sizes.iter().map(level).collect();
         let (residual, units) = (sizes.len(), vec![0.0]);
         Self {
