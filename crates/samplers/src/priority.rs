@@ -79,7 +79,7 @@ use vattention_core::{
     typetag,
 };
 
-use draws::Entries;
+use draws::EntryLevels;
 use errors::{Scan, always_read};
 use index::LogitPredictor;
 use level::number;
@@ -199,7 +199,7 @@ struct PriorityDesign<'a> {
     sizes: Sizes,
     uniforms: Uniforms,
     /// Entry level of each token; computed for the first draw.
-    entries: Option<Entries>,
+    entries: Option<EntryLevels>,
     /// Current threshold; `None` before any.
     threshold: Option<i16>,
     /// Tokens drawn, in draw order.
@@ -237,7 +237,7 @@ impl Design for PriorityDesign<'_> {
             self.threshold = Some(self.threshold_for(size));
         }
         if let Some(t) = self.threshold.filter(|&t| last != Some(t)) {
-            let new = || Entries::new(self.sizes.levels(), self.uniforms);
+            let new = || EntryLevels::new(self.sizes.levels(), self.uniforms);
             self.entries.get_or_insert_with(new).draw(last, t, &mut self.drawn);
         }
         let new = &self.drawn[before..];

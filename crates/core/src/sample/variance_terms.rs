@@ -259,8 +259,8 @@ mod tests {
     use super::*;
     use crate::{sample::Sample, step::Softmax};
 
-    /// Tokens of equal weight with given values, drawn within strata of 20 successive tokens, each a
-    /// neighbour of the strata before and after it.
+    /// Tokens of equal weight with given values, drawn within strata of 20 successive tokens, each
+    /// a neighbour of the strata before and after it.
     fn stratified_sample(values: &[[f64; 2]]) -> (WeightedTokens, Stratification) {
         let strata: Vec<usize> = (0..values.len()).map(|i| i / 20).collect();
         let last = strata[values.len() - 1];

@@ -27,8 +27,8 @@ pub struct SampleTotals {
 }
 
 impl SampleTotals {
-    /// Computes the totals from the sums over the picked tokens, the sums over `all` tokens, and the
-    /// output `out` `[value_dim]` of the latter.
+    /// Computes the totals from the sums over the picked tokens, the sums over `all` tokens, and
+    /// the output `out` `[value_dim]` of the latter.
     pub fn new(certain: &Softmax, all: &Softmax, out: &[f64]) -> Self {
         Self {
             shift: all.shift(),

@@ -23,14 +23,14 @@ const NEVER: i16 = i16::MAX;
 
 /// Entry level of each token: the token is drawn at all thresholds above its entry level.
 #[derive(Debug)]
-pub(super) struct Entries {
+pub(super) struct EntryLevels {
     /// `[visible]`.
     levels: Scratch<i16>,
     /// Seed of the random order of the draws.
     seed: u32,
 }
 
-impl Entries {
+impl EntryLevels {
     /// Computes the entry levels of tokens from their sizes. O(visible).
     pub(super) fn new(sizes: &[i16], uniforms: Uniforms) -> Self {
         let mut levels = Scratch::new(sizes.len());
@@ -172,14 +172,14 @@ mod tests {
         }
     }
 
-    /// Draws at successive thresholds are the tokens whose uniform level is below the level of their
+    /// Draws at successive thresholds are the tokens whose uniform level is below that of their
     /// probability.
     #[test]
     fn tokens_are_drawn_if_their_uniform_level_is_below_their_probability() {
         let uniforms = Uniforms::new(&Stream::new(&site(), 0, 0, 0));
         let sizes: Vec<i16> = (0..1000).map(|i| ONE - i * 9).collect();
         let sizes: Vec<i16> = [&sizes[..], &[FIXED, FIXED]].concat();
-        let (entries, mut drawn, mut last) = (Entries::new(&sizes, uniforms), Vec::new(), None);
+        let (entries, mut drawn, mut last) = (EntryLevels::new(&sizes, uniforms), Vec::new(), None);
         for t in [-100 * STEPS, 3, 5 * STEPS, EVERYTHING] {
             entries.draw(last, t, &mut drawn);
             let mut ascending = drawn.clone();

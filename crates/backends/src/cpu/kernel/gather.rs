@@ -16,8 +16,8 @@ pub(crate) struct GatheredRows<'a, T> {
     pub(crate) values: &'a mut Vec<T>,
 }
 
-/// Computes logits for the rows of `pass`, and appends copies of their values. `heads` is the number
-/// of query heads in a tile: 1, 2 or 4.
+/// Computes logits for the rows of `pass`, and appends copies of their values. `heads` is the
+/// number of query heads in a tile: 1, 2 or 4.
 ///
 /// # Panics
 /// If sizes do not match, or a token is not in `pass.rows`.

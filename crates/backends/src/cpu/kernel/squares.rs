@@ -25,7 +25,7 @@ pub(crate) struct SampleValues<'a, E> {
     pub(crate) unit: f32,
 }
 
-/// What one query head makes of a sample.
+/// Terms of a sample for one query head.
 #[derive(Debug)]
 pub(crate) struct HeadTerms<'a> {
     /// `e`, at most about 1, `[b rounded up to whole vectors]`; 0 past the end.
