@@ -185,8 +185,8 @@ impl Sizes {
     }
 
     /// Guesses the last node at which the expected number of draws is at most `target`, from the
-    /// counted node whose number is nearest. The guess assumes that no probability is 1; if some
-    /// are, it is not as far from the counted node as the exact one.
+    /// counted node whose number is nearest. The guess assumes that no probability is 1. If some
+    /// are, the exact node is farther from the counted one.
     fn guess(&self, target: f64) -> i16 {
         let ratio = |draws: f64| (draws / target).max(target / draws);
         let counted = self.counted.borrow();
