@@ -7,9 +7,10 @@ pub(crate) mod order;
 mod residual;
 pub(crate) mod stats;
 mod stratification;
+pub(crate) mod sums;
 mod uniforms;
 mod unseen;
-pub(crate) mod variance_terms;
+mod variance_terms;
 mod weighed;
 
 pub use accumulator::{Accumulator, ExactAccumulator, SampleUse, compute_weighed};

@@ -15,7 +15,7 @@ use crate::{
     plugin::Design,
     sample::{
         Moments, Residual, SampleStats, SampleTotals, Stratification, TokenSquares, TokenWeights,
-        WeighedSample, max_or_nan, variance_terms::sum_terms,
+        WeighedSample, max_or_nan, sums::sum_terms,
     },
     step::Scratch,
 };

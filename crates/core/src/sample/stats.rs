@@ -1,7 +1,10 @@
 //! Statistics of a sample, from which estimators bound its error.
 
 use crate::{
-    sample::{MissBounds, Residual, variance_terms::sum_terms},
+    sample::{
+        MissBounds, Residual,
+        sums::{sum_of_squares, sum_terms},
+    },
     step::Softmax,
 };
 
@@ -247,12 +250,6 @@ pub fn drift(out: &[f64], certain: &Softmax) -> f64 {
     } else {
         sum_of_squares(out).sqrt()
     }
-}
-
-/// Sum of the squares of numbers.
-pub(crate) fn sum_of_squares(numbers: &[f64]) -> f64 {
-    let [sum] = sum_terms([numbers], |[x]| [x * x]);
-    sum
 }
 
 /// Factor `n_s / b` that turns a sum over the sample into an estimated total, or 0 if `b` is 0.

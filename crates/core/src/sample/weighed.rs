@@ -5,7 +5,7 @@
 //! `w · m = e (v · μ − ē v · o^ − μ · o^ + ē |o^|²)`.
 
 use crate::{
-    sample::{Sample, Stratification, drift, stats::norm, stats::sum_of_squares},
+    sample::{Sample, Stratification, drift, stats::norm, sums::sum_of_squares},
     step::Softmax,
 };
 
