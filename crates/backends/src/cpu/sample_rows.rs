@@ -13,6 +13,7 @@ use super::simd::{CHUNK, SimdElement};
 /// Copies of the rows of drawn tokens.
 #[derive(Debug, Default)]
 pub(crate) struct SampleRows<T> {
+    /// Logits, and norms as far as they were computed.
     pub(crate) rows: LogitsAndNorms,
     /// `[b][value_chunks · CHUNK]`
     pub(crate) values: Vec<T>,

@@ -368,6 +368,30 @@ unsafe fn multiply_lines<'f, S: Simd>(
     }
 }
 
+/// Loads sixteen numbers from `first` on, with `other` past the end.
+#[inline(always)]
+unsafe fn load<S: Simd>(numbers: &[f32], first: usize, other: f32) -> S::F {
+    let numbers = &numbers[numbers.len().min(first)..];
+    if numbers.len() >= LANES {
+        return S::load(numbers.as_ptr());
+    }
+    let mut last = [other; LANES];
+    last[..numbers.len()].copy_from_slice(numbers);
+    S::load(last.as_ptr())
+}
+
+/// Combines the elements of a vector, half of them with the other half, until one is left.
+#[inline(always)]
+fn reduce(lanes: &[f32; LANES], combine: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut lanes = *lanes;
+    for half in [8, 4, 2, 1] {
+        for lane in 0..half {
+            lanes[lane] = combine(lanes[lane], lanes[lane + half]);
+        }
+    }
+    lanes[0]
+}
+
 /// Elements of lines.
 #[inline(always)]
 fn flat(lines: &mut [SimdLine]) -> &mut [f32] {

@@ -3,9 +3,7 @@
 use vattention_core::step::Scratch;
 
 use super::products::add_weighted;
-use super::spread::load;
-use super::squares::reduce;
-use super::{LANES, LEAST};
+use super::{LANES, LEAST, load, reduce};
 use crate::cpu::simd::{Level, Simd, SimdElement, SimdKernel};
 
 /// Weighted sums of a sample of `b` tokens for several query heads.

@@ -8,7 +8,7 @@ use vattention_core::{
     step::Scratch,
 };
 
-use super::{LANES, SimdLine};
+use super::{LANES, SimdLine, load};
 use crate::cpu::simd::{CHUNK, Level, Simd, SimdElement, SimdKernel};
 
 /// Computes `2^(x − shift)` of each number.
@@ -173,18 +173,6 @@ unsafe fn add_spread<S: Simd>(
     sums[2] = S::add(sums[2], squared_w);
     sums[3] = S::fma(squared_w, squared_w, sums[3]);
     sums[4] = S::fma(S::mul(e, e), squared_norm, sums[4]);
-}
-
-/// Loads sixteen numbers from `first` on, with `other` past the end.
-#[inline(always)]
-pub(super) unsafe fn load<S: Simd>(numbers: &[f32], first: usize, other: f32) -> S::F {
-    let numbers = &numbers[numbers.len().min(first)..];
-    if numbers.len() >= LANES {
-        return S::load(numbers.as_ptr());
-    }
-    let mut last = [other; LANES];
-    last[..numbers.len()].copy_from_slice(numbers);
-    S::load(last.as_ptr())
 }
 
 /// Sum `Σ (x_i · x_j)²` over `j − i` from 1 to [`LAGS`], where `x_i = w_2i − w_2i+1` and

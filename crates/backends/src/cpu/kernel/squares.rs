@@ -4,8 +4,7 @@
 use vattention_core::sample::TokenSquares;
 
 use super::products::{ProductsKernel, TILE};
-use super::spread::load;
-use super::{FourProducts, LANES, SimdLine};
+use super::{FourProducts, LANES, SimdLine, load, reduce};
 use crate::cpu::simd::{Level, Simd, SimdElement, SimdKernel};
 
 /// Tokens of a sample, in draw order.
@@ -155,18 +154,6 @@ impl TermSums {
         self.all += f64::from(reduce(all, |a, b| a + b));
         self.largest = reduce(largest, f32::max).max(self.largest);
     }
-}
-
-/// Combines the elements of a vector, half of them with the other half, until one is left.
-#[inline(always)]
-pub(super) fn reduce(lanes: &[f32; LANES], combine: impl Fn(f32, f32) -> f32) -> f32 {
-    let mut lanes = *lanes;
-    for half in [8, 4, 2, 1] {
-        for lane in 0..half {
-            lanes[lane] = combine(lanes[lane], lanes[lane + half]);
-        }
-    }
-    lanes[0]
 }
 
 /// Numbers of sixteen tokens that are the same for all heads, in units of the values.

@@ -173,14 +173,11 @@ pub(crate) unsafe fn norm_block<S: Simd, E: SimdElement>(
     let rows = block.rows();
     for first in (0..block.len).step_by(LANES) {
         let mut squares = [S::no_sums(); LANES];
-        if block.len - first >= LANES {
-            // The number of rows is known at compile time, so that sums stay in registers.
-            for (i, sum) in squares.iter_mut().enumerate() {
-                *sum = square::<S, E>(block, first + i);
-            }
-        } else {
-            for i in first..block.len {
-                squares[i - first] = square::<S, E>(block, i);
+        for (i, sum) in squares.iter_mut().enumerate().take(block.len - first) {
+            let value = block.value(first + i).here;
+            for chunk in 0..rows.value_chunks() {
+                let (low, high) = E::widen::<S>(value.add(chunk * CHUNK));
+                *sum = S::fold(low, low, S::fold(high, high, *sum));
             }
         }
         S::store(norms.as_mut_ptr().add(first), S::sums(&squares));
@@ -197,18 +194,6 @@ pub(crate) unsafe fn norm_block<S: Simd, E: SimdElement>(
             *norm *= *scale;
         }
     }
-}
-
-/// Squares of a value's elements, in one register.
-#[inline(always)]
-unsafe fn square<S: Simd, E: SimdElement>(block: &RowBlock<'_, '_, E>, row: usize) -> S::D {
-    let value = block.value(row).here;
-    let mut sum = S::no_sums();
-    for chunk in 0..block.rows().value_chunks() {
-        let (low, high) = E::widen::<S>(value.add(chunk * CHUNK));
-        sum = S::fold(low, low, S::fold(high, high, sum));
-    }
-    sum
 }
 
 /// Norm of a value whose square may underflow in f32.
