@@ -4,6 +4,7 @@
 //! ndarray, obviously right. [`Cpu`] is fast. Both use a [`Layer`], which has the KV cache, checks
 //! input and loops over KV heads; they differ in the [`Executor`] that computes a step.
 
+mod awake;
 mod cache;
 mod cpu;
 mod engine_head;
@@ -20,6 +21,7 @@ mod row_checksums;
 mod task_runner;
 mod workers;
 
+pub use awake::keep_awake;
 pub use cache::store;
 pub use cpu::{Cpu, Level};
 pub use engine_head::EngineHead;

@@ -8,12 +8,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use rayon::Yield;
-
+use crate::awake::look_for_jobs_until;
 use crate::task_runner::lock;
-
-/// Number of times that a thread looks for a job before it yields the processor to other programs.
-const ATTEMPTS: usize = 64;
 
 /// Applies `f` to each piece of work on the threads of the current pool, and returns the results in
 /// the order of the pieces.
@@ -47,23 +43,6 @@ struct CountOnDrop<'a>(&'a AtomicUsize);
 impl Drop for CountOnDrop<'_> {
     fn drop(&mut self) {
         self.0.fetch_add(1, Ordering::Release);
-    }
-}
-
-fn look_for_jobs_until(done: impl Fn() -> bool) {
-    let mut attempts = 0;
-    while !done() {
-        match rayon::yield_now() {
-            Some(Yield::Executed) => attempts = 0,
-            _ if attempts == ATTEMPTS => {
-                std::thread::yield_now();
-                attempts = 0;
-            }
-            _ => {
-                std::hint::spin_loop();
-                attempts += 1;
-            }
-        }
     }
 }
 

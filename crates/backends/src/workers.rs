@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use vattention_core::{Error, Result};
 
+use crate::awake::keep_awake;
 use crate::parallel::map_parallel;
 use crate::task_runner::{TaskRunner, map_tasks};
 
@@ -40,6 +41,16 @@ impl Workers {
             Self::Global => map_parallel(work, f),
             Self::Own(pool) => pool.install(|| map_parallel(work, f)),
             Self::Embedder(runner) => map_tasks(&**runner, work, f),
+        }
+    }
+
+    /// Runs `work`, which calls [`map`](Self::map) many times, while the threads look for pieces
+    /// without sleeping ([`keep_awake`]). Threads of the embedder are not affected.
+    pub fn keep_awake<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        match self {
+            Self::Serial | Self::Embedder(_) => work(),
+            Self::Global => keep_awake(work),
+            Self::Own(pool) => pool.install(|| keep_awake(work)),
         }
     }
 }

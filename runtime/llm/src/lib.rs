@@ -26,7 +26,6 @@
 //! ```
 
 mod attention_form;
-mod awake;
 mod chat;
 mod classes;
 mod config;

@@ -145,6 +145,11 @@ impl Backend for Cpu {
     ) -> Result<Vec<Result<Output>>> {
         Ok(self.workers(threads)?.map(batch, BatchEntry::attend))
     }
+
+    fn keep_awake(&self, threads: Option<usize>, steps: &mut (dyn FnMut() + Send)) -> Result<()> {
+        self.workers(threads)?.keep_awake(steps);
+        Ok(())
+    }
 }
 
 /// Computes KV heads in parallel.

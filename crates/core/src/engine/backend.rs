@@ -59,6 +59,18 @@ pub trait Backend: Send + Sync {
         let _ = threads;
         Ok(batch.into_iter().map(BatchEntry::attend).collect())
     }
+
+    /// Calls `steps` once, which computes steps of several layers on `threads` threads (see
+    /// [`Options::threads`]). The threads do not sleep between the steps: a thread may take longer
+    /// to wake than a KV head takes.
+    ///
+    /// # Errors
+    /// Returns an error if the threads cannot be started; then `steps` has not been called.
+    fn keep_awake(&self, threads: Option<usize>, steps: &mut (dyn FnMut() + Send)) -> Result<()> {
+        let _ = threads;
+        steps();
+        Ok(())
+    }
 }
 
 /// One sequence of a batch; see [`Backend::attend_batch`].

@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use ndarray::{Array3, ArrayView3, Axis, s};
 use rayon::prelude::*;
+use vattention_backends::keep_awake;
 use vattention_core::{Attention, Output, Shape, TokenClass, engine::SequencePoint};
 
 use super::Session;
-use crate::awake::keep_awake;
 use crate::inputs::LinearInputs;
 use crate::linear::LinearScratch;
 use crate::matrix::MOST_EQUAL_ROWS;

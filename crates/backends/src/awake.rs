@@ -1,4 +1,4 @@
-//! Threads that stay awake through a step.
+//! Threads that look for work instead of sleeping.
 
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -17,16 +17,17 @@ const OPEN: u8 = 0;
 const BEGUN: u8 = 1;
 const DONE: u8 = 2;
 
-/// Runs `work` on a thread of rayon's pool, while the other threads look for its jobs without
-/// sleeping.
+/// Runs `work` on a thread of rayon's current pool, while the other threads look for its jobs
+/// without sleeping.
 ///
-/// A decode step has hundreds of parallel products of some microseconds each. A thread that sleeps
-/// between them takes longer to wake than to compute its share of a product.
+/// The decode step of a model has hundreds of parallel parts of some microseconds each: products,
+/// and the attention of each layer. A thread that sleeps between them takes longer to wake than to
+/// compute its share of a part.
 ///
 /// A thread that looks for jobs suspends the work that it interrupted, until the step ends. Threads
 /// therefore join before the step has created its first job, or not at all: no step waits for
 /// itself, and of two steps only the earlier one can wait for the other.
-pub(crate) fn keep_awake<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+pub fn keep_awake<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     let (state, joined) = (AtomicU8::new(OPEN), AtomicUsize::new(0));
     rayon::scope(|scope| {
         let others = rayon::current_num_threads() - 1;
@@ -34,7 +35,7 @@ pub(crate) fn keep_awake<R: Send>(work: impl FnOnce() -> R + Send) -> R {
             scope.spawn(|_| {
                 if state.load(Ordering::SeqCst) == OPEN {
                     joined.fetch_add(1, Ordering::Relaxed);
-                    look_for_jobs(&state);
+                    look_for_jobs_until(|| state.load(Ordering::Relaxed) == DONE);
                 }
             });
         }
@@ -48,9 +49,10 @@ pub(crate) fn keep_awake<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     })
 }
 
-fn look_for_jobs(state: &AtomicU8) {
+/// Runs jobs of the current pool until `done` returns true, without sleeping.
+pub(crate) fn look_for_jobs_until(done: impl Fn() -> bool) {
     let mut attempts = 0;
-    while state.load(Ordering::Relaxed) != DONE {
+    while !done() {
         match rayon::yield_now() {
             Some(Yield::Executed) => attempts = 0,
             _ if attempts == ATTEMPTS => {
