@@ -23,5 +23,5 @@ pub use stats::{
 pub use stratification::Stratification;
 pub use uniforms::Uniforms;
 pub use unseen::MissBounds;
-pub use variance_terms::{TokenSquares, TokenWeights, WeighedSample, inverse_rank};
+pub use variance_terms::{TokenSquares, TokenWeights, Variance, WeighedSample, inverse_rank};
 pub use weighed::{Centre, SampleTotals, StratumCentres, WeightedTokens};

@@ -65,11 +65,8 @@ struct HeadEstimate {
 impl HeadEstimate {
     /// Adds the sums over a sample to those over deterministic tokens.
     fn new(certain: &Softmax, sample: &Softmax) -> Self {
-        let mut all = certain.clone();
-        all.merge(sample);
-        let out = all.output();
-        let totals = SampleTotals::new(certain, &all, &out);
-        Self { totals, out, scale: (sample.shift() - all.shift()).exp() }
+        let (totals, out) = SampleTotals::add(certain, sample);
+        Self { totals, out, scale: (sample.shift() - totals.shift).exp() }
     }
 }
 
@@ -107,8 +104,10 @@ impl<T: PooledElement> SampleRows<T> {
         outs: &[SimdLine],
     ) -> Option<Vec<WeighedSample>> {
         let norms = &self.rows.norms[..];
-        let mut factors = Scratch::new(norms.len());
+        let (mut factors, mut squares_weights) =
+            (Scratch::new(norms.len()), Scratch::new(norms.len()));
         factors.iter_mut().zip(weights.factors).for_each(|(to, &factor)| *to = factor as f32);
+        squares_weights.iter_mut().zip(weights.p).for_each(|(to, &p)| *to = (1.0 - p) as f32);
         let longest = longest(norms);
         let sample = SampleValues {
             values: &self.values[..],
@@ -116,6 +115,7 @@ impl<T: PooledElement> SampleRows<T> {
             norms,
             fours: &self.fours,
             factors: &factors,
+            weights: &squares_weights,
             unit: 1.0 / longest,
         };
         let terms = |(head, estimate): (usize, &HeadEstimate)| HeadTerms {
@@ -132,10 +132,12 @@ impl<T: PooledElement> SampleRows<T> {
             return None;
         }
         let finish = |(terms, estimate): (HeadTerms<'_>, &HeadEstimate)| {
-            let TermSums { trace, squared, parallel, all, .. } = terms.sums;
+            let TermSums { squared, parallel, all, .. } = terms.sums;
             let alignment = (all > 0.0).then(|| parallel / all);
-            let inverse_rank = inverse_rank(alignment, trace, squared);
-            WeighedSample { totals: estimate.totals, squares: terms.squares, inverse_rank }
+            let inverse_rank = inverse_rank(alignment, terms.sums.trace(), squared);
+            let variances = terms.variances(sample.unit);
+            let (totals, squares) = (estimate.totals, terms.squares);
+            WeighedSample { totals, squares, variances, inverse_rank }
         };
         Some(all_terms.into_iter().zip(estimates).map(finish).collect())
     }

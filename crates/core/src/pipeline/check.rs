@@ -9,62 +9,59 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use multiversion::multiversion;
-
 use crate::{
     plugin::Design,
     sample::{
-        Moments, Residual, SampleStats, SampleTotals, Stratification, TokenSquares, TokenWeights,
-        WeighedSample, max_or_nan, sums::sum_terms,
+        Moments, Residual, SampleStats, SampleTotals, Stratification, TokenWeights, Variance,
+        WeighedSample, max_or_nan,
     },
-    step::Scratch,
 };
 
 /// State of a design at one check, which all query heads share.
-pub(crate) struct DesignSnapshot {
+pub(crate) struct DesignSnapshot<'a> {
+    design: &'a dyn Design,
     size: usize,
     probabilities: Vec<f64>,
     strata: Option<Stratification>,
-    /// Weight of each token's squared term in the variance of an estimated variance: `1 − π` for
-    /// independent draws, 1 within strata.
-    weights: Scratch<f64>,
-    /// Number of tokens drawn from each stratum.
-    drawn_by_stratum: Vec<f64>,
-    /// φ of each token at this size, and at the other sizes for which it has been computed.
-    factors: RefCell<Vec<(usize, Rc<Vec<f64>>)>>,
+    /// φ of each token at this size.
+    factors: Vec<f64>,
+    /// φ of each token at the larger sizes for which it has been computed.
+    later_factors: RefCell<Vec<(usize, Rc<Vec<f64>>)>>,
 }
 
-impl DesignSnapshot {
+impl<'a> DesignSnapshot<'a> {
     /// Records the state of a design at a sample size.
-    pub(crate) fn new(design: &dyn Design, size: usize) -> Self {
+    pub(crate) fn new(design: &'a dyn Design, size: usize) -> Self {
         let (probabilities, strata) = (design.probabilities(), design.strata());
-        let mut weights = Scratch::new(probabilities.len());
-        for (weight, p) in weights.iter_mut().zip(&probabilities) {
-            *weight = if strata.is_some() { 1.0 } else { 1.0 - p };
+        let (factors, later_factors) = (design.factors(size), RefCell::default());
+        Self { design, size, probabilities, strata, factors, later_factors }
+    }
+
+    /// Weights of the tokens at the current size.
+    pub(crate) fn weights(&self) -> TokenWeights<'_> {
+        TokenWeights {
+            p: &self.probabilities,
+            factors: &self.factors,
+            strata: self.strata.as_ref(),
         }
-        let drawn = strata.as_ref().map_or_else(Vec::new, Stratification::drawn);
-        let drawn_by_stratum = drawn.into_iter().map(|drawn| drawn as f64).collect();
-        let factors = RefCell::default();
-        Self { size, probabilities, strata, weights, drawn_by_stratum, factors }
     }
 
-    /// Calls `read` with the weights of the tokens at the current size.
-    pub(crate) fn weigh<T>(
-        &self,
-        design: &dyn Design,
-        read: impl FnOnce(&TokenWeights<'_>) -> T,
-    ) -> T {
-        let factors = &self.factors(design, self.size);
-        read(&TokenWeights { p: &self.probabilities, factors, strata: self.strata.as_ref() })
+    /// Variances of the estimates of a sample at a size that is not smaller than the current one.
+    fn variances(&self, sample: &WeighedSample, size: usize) -> [Variance; 3] {
+        if size == self.size {
+            return sample.variances;
+        }
+        let factors = &self.factors_at(size);
+        sample.squares.variances(&TokenWeights { factors, ..self.weights() })
     }
 
-    /// Returns φ of each token at a size. It is the same for all query heads.
-    fn factors(&self, design: &dyn Design, size: usize) -> Rc<Vec<f64>> {
-        let mut computed = self.factors.borrow_mut();
+    /// Returns φ of each token at a larger size. It is the same for all query heads.
+    fn factors_at(&self, size: usize) -> Rc<Vec<f64>> {
+        let mut computed = self.later_factors.borrow_mut();
         if let Some((_, factors)) = computed.iter().find(|entry| entry.0 == size) {
             return factors.clone();
         }
-        let factors = Rc::new(design.factors(size));
+        let factors = Rc::new(self.design.factors(size));
         computed.push((size, factors.clone()));
         factors
     }
@@ -72,8 +69,7 @@ impl DesignSnapshot {
 
 /// Statistics of a sample for one query head, and predictions of the statistics of larger samples.
 pub(crate) struct SampleCheck<'a> {
-    design: &'a dyn Design,
-    snapshot: &'a DesignSnapshot,
+    snapshot: &'a DesignSnapshot<'a>,
     /// Index of the query head among those that read the list.
     reader: usize,
     /// Statistics that do not depend on the predicted size.
@@ -81,90 +77,42 @@ pub(crate) struct SampleCheck<'a> {
     sample: WeighedSample,
 }
 
-/// Predicted variance of a total.
-struct Variance {
-    variance: f64,
-    /// Squared relative standard error of this prediction.
-    relative_error_squared: f64,
-}
-
 impl<'a> SampleCheck<'a> {
     /// Creates a check of the drawn tokens for one query head.
     pub(crate) fn new(
-        design: &'a dyn Design,
-        snapshot: &'a DesignSnapshot,
+        snapshot: &'a DesignSnapshot<'a>,
         reader: usize,
         sample: WeighedSample,
         residual: &Residual,
     ) -> Self {
         let stats = stats(snapshot.size, &sample.totals, residual);
-        Self { design, snapshot, reader, stats, sample }
+        Self { snapshot, reader, stats, sample }
     }
 
     /// Predicts the statistics of a sample of `size` tokens, at least the current size and fewer
     /// than the residual.
     pub(crate) fn predict(&self, size: usize) -> SampleStats {
-        let [w, ev, e] = self.variances(&self.snapshot.factors(self.design, size));
+        let [w, ev, e] = self.snapshot.variances(&self.sample, size);
+        let [error_w, error_e] = [w, e].map(|variance| variance.relative_error_squared());
         let (b, n_s) = (size as f64, self.stats.n_s as f64);
         let drawn = self.stats.drawn as f64;
         // The variance of a total from a uniform sample whose values have variance 1.
         let uniform = n_s * n_s * (1.0 / b - 1.0 / n_s);
         SampleStats {
             b: size,
-            var_e: e.variance / uniform,
-            trace_ev: ev.variance / uniform,
-            trace_w: w.variance / uniform,
+            var_e: e.sum / uniform,
+            trace_ev: ev.sum / uniform,
+            trace_w: w.sum / uniform,
             // The squared error is subtracted here, because
             // `SampleStats::with_raised_variances` adds it again.
             // The last `max` may drop a NaN, because a rank of 1 is safe.
-            nu: (1.0 / max_or_nan(self.sample.inverse_rank - w.relative_error_squared, 1.0 / n_s))
-                .max(1.0),
-            kurtosis_e: 1.0 + drawn * e.relative_error_squared,
-            kurtosis_w: 1.0 + drawn * w.relative_error_squared,
-            unseen: self.design.unseen(self.reader, size, self.sample.totals.shift),
+            nu: (1.0 / max_or_nan(self.sample.inverse_rank - error_w, 1.0 / n_s)).max(1.0),
+            kurtosis_e: 1.0 + drawn * error_e,
+            kurtosis_w: 1.0 + drawn * error_w,
+            unseen: self.snapshot.design.unseen(self.reader, size, self.sample.totals.shift),
             ..self.stats
         }
     }
-
-    /// Variances of the estimated totals of `w`, `e v` and `e`, from φ of each token.
-    fn variances(&self, factors: &[f64]) -> [Variance; 3] {
-        let TokenSquares { w, ev, e } = &self.sample.squares;
-        let DesignSnapshot { weights, strata, drawn_by_stratum: drawn, .. } = self.snapshot;
-        let mut sums = sum_squares_and_fourths(factors, weights, &self.sample.squares);
-        if let Some(Stratification { strata, .. }) = strata {
-            for ([_, fourths], squares) in sums.iter_mut().zip([w, ev, e]) {
-                let mut sums = vec![0.0; drawn.len()];
-                for ((&stratum, factor), square) in strata.iter().zip(factors).zip(&**squares) {
-                    sums[stratum] += factor * square;
-                }
-                let means = sums.iter().zip(drawn).map(|(sum, n)| sum * sum / n.max(1.0));
-                *fourths -= means.sum::<f64>();
-            }
-        }
-        sums.map(|[variance, fourths]| {
-            let fourths = max_or_nan(fourths, 0.0);
-            let relative_error_squared =
-                if variance == 0.0 { 0.0 } else { fourths / (variance * variance) };
-            Variance { variance, relative_error_squared }
-        })
-    }
-}
-
-/// `Σ φ |x − m|²`, and the sum of its squared terms, each multiplied by its weight, for `w`, `e v`
-/// and `e`.
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma", "x86_64+avx2+fma"))]
-fn sum_squares_and_fourths(
-    factors: &[f64],
-    weights: &[f64],
-    squares: &TokenSquares,
-) -> [[f64; 2]; 3] {
-    let columns = [factors, weights, &squares.w, &squares.ev, &squares.e];
-    let [w, w_fourths, ev, ev_fourths, e, e_fourths] =
-        sum_terms(columns, |[factor, weight, w, ev, e]| {
-            let [w, ev, e] = [factor * w, factor * ev, factor * e];
-            [w, w * w * weight, ev, ev * ev * weight, e, e * e * weight]
-        });
-    [[w, w_fourths], [ev, ev_fourths], [e, e_fourths]]
 }
 
 /// Statistics of a sample of `size` tokens apart from its variances, which are not set.

@@ -301,11 +301,9 @@ impl<'a> GrowingSample<'a> {
         let Self { size, n_s, residuals, .. } = *self;
         let candidates = Candidates::coarse(size, n_s.saturating_sub(NEAR_CENSUS));
         let snapshot = DesignSnapshot::new(&*self.design, size);
-        let samples =
-            snapshot.weigh(&*self.design, |weights| self.accumulator.weighed(residuals, weights));
+        let samples = self.accumulator.weighed(residuals, &snapshot.weights());
         for (reader, sample) in samples.into_iter().enumerate() {
-            let design = &*self.design;
-            let check = SampleCheck::new(design, &snapshot, reader, sample, &residuals[reader]);
+            let check = SampleCheck::new(&snapshot, reader, sample, &residuals[reader]);
             let radius = |b: usize| target.radius(reader, &check.predict(b));
             let result = target.judge(&candidates, self.search_sizes(), radius);
             self.results.push(result);

@@ -28,6 +28,8 @@ pub struct WeighedSample {
     pub totals: SampleTotals,
     /// `|x − m|²` of each token.
     pub squares: TokenSquares,
+    /// Variances of the totals of `w`, `e v` and `e` at the current size.
+    pub variances: [Variance; 3],
     /// Inverse effective rank of the covariance of `w` (docs/guarantees.md, eq. 7' or 7'').
     pub inverse_rank: f64,
 }
@@ -41,6 +43,25 @@ pub struct TokenSquares {
     pub ev: Scratch<f64>,
     /// Squares of `e`.
     pub e: Scratch<f64>,
+}
+
+/// Estimated variance of a total.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Variance {
+    /// `Σ φ |x − m|²`, the variance.
+    pub sum: f64,
+    /// Sum of the squared terms of the variance, each multiplied by its weight in the variance of
+    /// this estimate: `1 − π` for independent draws. Within strata the weight is 1, and the squared
+    /// mean of each stratum's terms is subtracted.
+    pub fourths: f64,
+}
+
+impl Variance {
+    /// Squared relative standard error of the estimate.
+    pub fn relative_error_squared(&self) -> f64 {
+        let fourths = max_or_nan(self.fourths, 0.0);
+        if self.sum == 0.0 { 0.0 } else { fourths / (self.sum * self.sum) }
+    }
 }
 
 impl WeighedSample {
@@ -61,7 +82,8 @@ impl WeighedSample {
         };
         let [trace, squared] = traces(factors, &squares.w);
         let inverse_rank = inverse_rank(alignment, trace, squared);
-        Self { totals: tokens.totals, squares, inverse_rank }
+        let variances = squares.variances(weights);
+        Self { totals: tokens.totals, squares, variances, inverse_rank }
     }
 }
 
@@ -71,6 +93,33 @@ impl WeighedSample {
 pub fn inverse_rank(alignment: Option<f64>, trace: f64, squared: f64) -> f64 {
     let diagonal = if trace == 0.0 { 0.0 } else { squared / (trace * trace) };
     alignment.map_or(1.0, |alignment| alignment.min(1.0) + diagonal)
+}
+
+/// Variances from independent draws.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma", "x86_64+avx2+fma"))]
+fn variances(weights: &TokenWeights<'_>, squares: &TokenSquares) -> [Variance; 3] {
+    let columns = [weights.factors, weights.p, &squares.w, &squares.ev, &squares.e];
+    let [w, w_fourths, ev, ev_fourths, e, e_fourths] =
+        sum_terms(columns, |[factor, p, w, ev, e]| {
+            let [w, ev, e] = [factor * w, factor * ev, factor * e];
+            let weight = 1.0 - p;
+            [w, w * w * weight, ev, ev * ev * weight, e, e * e * weight]
+        });
+    [(w, w_fourths), (ev, ev_fourths), (e, e_fourths)]
+        .map(|(sum, fourths)| Variance { sum, fourths })
+}
+
+/// Variance of a total from draws within strata, from the squares of its terms.
+fn variance_within(strata: &Stratification, factors: &[f64], squares: &[f64]) -> Variance {
+    let drawn = strata.drawn();
+    let (mut sums, mut fourths) = (vec![0.0; drawn.len()], 0.0);
+    for ((&stratum, factor), square) in strata.strata.iter().zip(factors).zip(squares) {
+        let term = factor * square;
+        sums[stratum] += term;
+        fourths += term * term;
+    }
+    let means = sums.iter().zip(drawn).map(|(sum, n)| sum * sum / n.max(1) as f64);
+    Variance { sum: sums.iter().sum(), fourths: fourths - means.sum::<f64>() }
 }
 
 /// Variance of the total of `w`, `Σ φ |w − m|²`, and the sum of its squared terms.
@@ -86,6 +135,15 @@ impl TokenSquares {
     /// Creates squares of this number of tokens, whose values are unspecified.
     pub fn unset(tokens: usize) -> Self {
         Self { w: Scratch::new(tokens), ev: Scratch::new(tokens), e: Scratch::new(tokens) }
+    }
+
+    /// Variances of the totals of `w`, `e v` and `e` of tokens with these weights.
+    pub(crate) fn variances(&self, weights: &TokenWeights<'_>) -> [Variance; 3] {
+        match weights.strata {
+            None => variances(weights, self),
+            Some(strata) => [&self.w, &self.ev, &self.e]
+                .map(|squares| variance_within(strata, weights.factors, squares)),
+        }
     }
 
     /// TokenSquares for independent draws, where `m` is 0.

@@ -4,8 +4,14 @@
 //! centre of `e`, then `m = μ − ē o^` is the centre of `w = e (v − o^)`, and
 //! `w · m = e (v · μ − ē v · o^ − μ · o^ + ē |o^|²)`.
 
+use multiversion::multiversion;
+
 use crate::{
-    sample::{Sample, Stratification, drift, stats::norm, sums::sum_of_squares},
+    sample::{
+        Sample, Stratification, drift,
+        stats::norm,
+        sums::{sum_of_squares, sum_terms},
+    },
     step::Softmax,
 };
 
@@ -39,6 +45,39 @@ impl SampleTotals {
             drift: drift(out, certain),
         }
     }
+
+    /// Computes the totals from the sums over the picked tokens and the weighted sums over a
+    /// sample. Returns them with the output, `[value_dim]`.
+    pub fn add(certain: &Softmax, sample: &Softmax) -> (Self, Vec<f64>) {
+        let shift = certain.shift().max(sample.shift());
+        let d_certain = certain.denominator_at(shift);
+        let d = d_certain + sample.denominator_at(shift);
+        let factors = [certain, sample].map(|sums| sums.scale_to(shift) / d);
+        let inverse = if d_certain > 0.0 { certain.denominator().recip() } else { 0.0 };
+        let mut out = vec![0.0; certain.numerator().len()];
+        let numerators = [certain.numerator(), sample.numerator()];
+        let [out_squared, drift_squared] = add_outputs(numerators, factors, inverse, &mut out);
+        let (value_dim, drift) = (out.len(), drift_squared.sqrt());
+        (Self { shift, value_dim, d, d_certain, out_squared, drift }, out)
+    }
+}
+
+/// Adds two numerators times `factors`, which gives the output `out`. Returns `|out|²`, and the
+/// squared distance of `out` from the first numerator times `inverse`.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma", "x86_64+avx2+fma"))]
+fn add_outputs(
+    [certain, sample]: [&[f64]; 2],
+    factors: [f64; 2],
+    inverse: f64,
+    out: &mut [f64],
+) -> [f64; 2] {
+    for ((out, certain), sample) in out.iter_mut().zip(certain).zip(sample) {
+        *out = factors[0] * certain + factors[1] * sample;
+    }
+    sum_terms([out, certain], |[out, n]| {
+        let distance = out - n * inverse;
+        [out * out, distance * distance]
+    })
 }
 
 /// Tokens of a weighted sample, and the products of their values. The `b` tokens are in draw order;

@@ -72,7 +72,7 @@ impl Softmax {
     }
 
     /// Factor of sums that makes them relative to another shift.
-    fn scale_to(&self, shift: f64) -> f64 {
+    pub(crate) fn scale_to(&self, shift: f64) -> f64 {
         if self.denominator == 0.0 { 0.0 } else { (self.shift - shift).exp() }
     }
 

@@ -21,9 +21,9 @@ pub struct DeltaSplit {
 }
 
 impl DeltaSplit {
-    /// `√q`, with `inverse_root_nu = 1 / √ν`.
-    fn root_q(&self, inverse_root_nu: f64) -> f64 {
-        self.cap.min(1.0 + self.kappa * inverse_root_nu).sqrt()
+    /// `q`, with `inverse_root_nu = 1 / √ν`.
+    fn q(&self, inverse_root_nu: f64) -> f64 {
+        self.cap.min(1.0 + self.kappa * inverse_root_nu)
     }
 }
 
@@ -65,7 +65,7 @@ impl RatioGrid {
     pub fn budget(&self, epsilon: f64, s_w: f64, s_d: f64, nu: f64) -> f64 {
         let inverse_root_nu = 1.0 / nu.max(1.0).sqrt();
         let root =
-            |split: &DeltaSplit| split.root_q(inverse_root_nu) * s_w / epsilon + split.z * s_d;
+            |split: &DeltaSplit| split.q(inverse_root_nu).sqrt() * s_w / epsilon + split.z * s_d;
         let least = self.splits.iter().map(root).fold(f64::INFINITY, f64::min);
         least * least
     }
@@ -74,11 +74,16 @@ impl RatioGrid {
     /// Infinite if no split bounds the error. O(1).
     pub fn error(&self, b: f64, s_w: f64, s_d: f64, nu: f64) -> f64 {
         let (root_b, inverse_root_nu) = (b.sqrt(), 1.0 / nu.max(1.0).sqrt());
-        let error = |split: &DeltaSplit| {
+        // Squares are compared, so that one root is taken.
+        let mut least = f64::INFINITY;
+        for split in &self.splits {
             let rest = root_b - split.z * s_d;
-            if rest > 0.0 { split.root_q(inverse_root_nu) * s_w / rest } else { f64::INFINITY }
-        };
-        self.splits.iter().map(error).fold(f64::INFINITY, f64::min)
+            let square = split.q(inverse_root_nu) / (rest * rest);
+            least = if rest > 0.0 && square < least { square } else { least };
+        }
+        // `s_w` may be NaN, or 0 beside an infinite square.
+        let error = s_w * least.sqrt();
+        if error.is_nan() { f64::INFINITY } else { error }
     }
 }
 

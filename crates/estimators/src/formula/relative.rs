@@ -3,6 +3,8 @@
 //! A radius `R` bounds `|o^ − o| / |o^|`, except with probability δ. An error bar `B` bounds
 //! `|o^ − o| / |o|`, except with probability δ.
 
+use std::cell::Cell;
+
 use super::z_two;
 
 /// Error bar of a radius: `B = R + R² min(c R, 1 + R) / (1 − R²)`, `c = max(3/2, z² − 3/4) / 2`,
@@ -40,8 +42,18 @@ pub fn radius_of_sure_bar(epsilon: f64) -> f64 {
     1.0 / (1.0 + 1.0 / epsilon)
 }
 
+/// Curvature `c`. The last result is stored, because a sample is checked with one delta.
 fn curvature(delta: f64) -> f64 {
-    (z_two(delta).powi(2) - 0.75).max(1.5) / 2.0
+    thread_local! {
+        static LAST: Cell<[f64; 2]> = const { Cell::new([f64::NAN; 2]) };
+    }
+    let [last, curvature] = LAST.get();
+    if delta == last {
+        return curvature;
+    }
+    let curvature = (z_two(delta).powi(2) - 0.75).max(1.5) / 2.0;
+    LAST.set([delta, curvature]);
+    curvature
 }
 
 fn bar(radius: f64, curvature: f64) -> f64 {

@@ -1,7 +1,7 @@
-//! Squares of the terms of a weighted sample, and products of neighbouring terms for the effective
-//! rank, of tokens that were drawn independently of each other.
+//! Squares of the terms of a weighted sample, variances, and products of neighbouring terms for the
+//! effective rank, of tokens that were drawn independently of each other.
 
-use vattention_core::sample::TokenSquares;
+use vattention_core::sample::{TokenSquares, Variance};
 
 use super::products::{ProductsKernel, TILE};
 use super::{FourProducts, LANES, SimdLine, load, reduce};
@@ -20,6 +20,8 @@ pub(crate) struct SampleValues<'a, E> {
     pub(crate) fours: &'a FourProducts,
     /// Variance factor φ, `[b]`.
     pub(crate) factors: &'a [f32],
+    /// Weight `1 − π` of a squared term in the variance of a variance, `[b]`.
+    pub(crate) weights: &'a [f32],
     /// Factor of values and outputs in the sums, so that fourth powers stay in range.
     pub(crate) unit: f32,
 }
@@ -31,7 +33,7 @@ pub(crate) struct HeadTerms<'a> {
     pub(crate) e: &'a [f32],
     /// `|out|`
     pub(crate) out_norm: f32,
-    /// Factor of `e` in the squares, but not in the sums.
+    /// Factor of `e` in squares and variances, but not in the sums.
     pub(crate) scale: f64,
     /// Squares of the terms, which are to be computed.
     pub(crate) squares: TokenSquares,
@@ -39,11 +41,12 @@ pub(crate) struct HeadTerms<'a> {
     pub(crate) sums: TermSums,
 }
 
-/// Sums over the tokens of a sample, of terms `w = e (v − out)` times [`SampleValues::unit`].
+/// Sums over the tokens of a sample, of terms `w = e (v − out)` and `e v` times
+/// [`SampleValues::unit`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TermSums {
-    /// `Σ φ |w|²`
-    pub(crate) trace: f64,
+    /// Variances of the totals of `w`, `e v` and `e`.
+    variances: [Variance; 3],
     /// `Σ (φ |w|²)²`
     pub(crate) squared: f64,
     /// `Σ φ φ' (w · w')²` over the pairs of tokens within each group of four.
@@ -53,6 +56,9 @@ pub(crate) struct TermSums {
     /// Largest `e² (|v|² + |out|²)`.
     pub(crate) largest: f32,
 }
+
+/// Number of sums over the tokens.
+const SUMS: usize = 10;
 
 /// Number of tokens that are summed in f32 before their sums are added to sums in f64.
 const FOLD: usize = 512;
@@ -70,9 +76,12 @@ pub(crate) fn square_terms<E: SimdElement>(
     outs: &[SimdLine],
     heads: &mut [HeadTerms<'_>],
 ) {
-    let SampleValues { values, stride, norms, fours, factors, .. } = *sample;
+    let SampleValues { values, stride, norms, fours, factors, weights, .. } = *sample;
     let b = norms.len();
-    assert!(values.len() == b * stride && factors.len() == b, "columns");
+    assert!(
+        values.len() == b * stride && [factors, weights].iter().all(|x| x.len() == b),
+        "columns"
+    );
     let FourProducts { neighbours, opposites } = fours;
     assert!([neighbours, opposites].iter().all(|products| products.len() == b / 4 * 4), "fours");
     assert_eq!(outs.len() * LANES, heads.len() * stride, "outputs");
@@ -118,7 +127,7 @@ unsafe fn add_heads<S: Simd, E: SimdElement, const N: usize>(
 ) {
     let SampleValues { values, stride, norms, .. } = *sample;
     for part in (0..norms.len()).step_by(FOLD) {
-        let mut sums = [[S::splat(0.0); 5]; N];
+        let mut sums = [[S::splat(0.0); SUMS]; N];
         for first in (part..norms.len().min(part + FOLD)).step_by(LANES) {
             let count = LANES.min(norms.len() - first);
             let mut dot_outs = [0.0; LANES * TILE];
@@ -134,7 +143,7 @@ unsafe fn add_heads<S: Simd, E: SimdElement, const N: usize>(
             }
         }
         for (head, sums) in heads.iter_mut().zip(&sums) {
-            let mut lanes = [[0.0; LANES]; 5];
+            let mut lanes = [[0.0; LANES]; SUMS];
             for (lanes, sum) in lanes.iter_mut().zip(sums) {
                 S::store(lanes.as_mut_ptr(), *sum);
             }
@@ -144,15 +153,43 @@ unsafe fn add_heads<S: Simd, E: SimdElement, const N: usize>(
 }
 
 impl TermSums {
-    /// Adds partial sums, in the order of the fields.
+    /// Adds the lanes of partial sums.
     #[inline(always)]
-    fn add(&mut self, lanes: &[[f32; LANES]; 5]) {
-        let [trace, squared, parallel, all, largest] = lanes;
-        self.trace += f64::from(reduce(trace, |a, b| a + b));
-        self.squared += f64::from(reduce(squared, |a, b| a + b));
-        self.parallel += f64::from(reduce(parallel, |a, b| a + b));
-        self.all += f64::from(reduce(all, |a, b| a + b));
+    fn add(&mut self, lanes: &[[f32; LANES]; SUMS]) {
+        let [w, w_fourths, ev, ev_fourths, e, e_fourths, squared, parallel, all, largest] = lanes;
+        let sum = |lanes| f64::from(reduce(lanes, |a, b| a + b));
+        let variances = [(w, w_fourths), (ev, ev_fourths), (e, e_fourths)];
+        for (variance, (terms, fourths)) in self.variances.iter_mut().zip(variances) {
+            variance.sum += sum(terms);
+            variance.fourths += sum(fourths);
+        }
+        self.squared += sum(squared);
+        self.parallel += sum(parallel);
+        self.all += sum(all);
         self.largest = reduce(largest, f32::max).max(self.largest);
+    }
+
+    /// `Σ φ |w|²`
+    pub(crate) fn trace(&self) -> f64 {
+        self.variances[0].sum
+    }
+}
+
+impl HeadTerms<'_> {
+    /// Factors of the squares of `w`, `e v` and `e` that remove the `unit` and add the scale.
+    fn square_factors(&self, unit: f32) -> [f64; 3] {
+        let scale_squared = self.scale * self.scale;
+        let values_squared = scale_squared / f64::from(unit).powi(2);
+        [values_squared, values_squared, scale_squared]
+    }
+
+    /// Variances of the totals of `w`, `e v` and `e`.
+    pub(crate) fn variances(&self, unit: f32) -> [Variance; 3] {
+        let factors = self.square_factors(unit);
+        std::array::from_fn(|i| {
+            let (Variance { sum, fourths }, factor) = (self.sums.variances[i], factors[i]);
+            Variance { sum: factor * sum, fourths: factor * factor * fourths }
+        })
     }
 }
 
@@ -161,6 +198,7 @@ struct TokenVectors<S: Simd> {
     unit_squared: S::F,
     norms_squared: S::F,
     factors: S::F,
+    weights: S::F,
     /// 1 for tokens of a whole four, whose products are known, and 0 for others.
     in_fours: S::F,
     neighbours: S::F,
@@ -185,6 +223,7 @@ impl<S: Simd> TokenVectors<S> {
             unit_squared,
             norms_squared: S::mul(norms, norms),
             factors: load::<S>(sample.factors, first, 0.0),
+            weights: load::<S>(sample.weights, first, 0.0),
             in_fours,
             neighbours: S::mul(load::<S>(neighbours, first, 0.0), unit_squared),
             opposites: S::mul(load::<S>(opposites, first, 0.0), unit_squared),
@@ -198,9 +237,9 @@ impl<S: Simd> TokenVectors<S> {
         head: &HeadTerms<'_>,
         first: usize,
         dot_out: S::F,
-        sums: &mut [S::F; 5],
+        sums: &mut [S::F; SUMS],
     ) -> [S::F; 3] {
-        let Self { unit_squared, norms_squared, factors, in_fours, .. } = *self;
+        let Self { unit_squared, norms_squared, factors, weights, in_fours, .. } = *self;
         let out_norm = S::splat(head.out_norm);
         let out_squared = S::mul(S::mul(out_norm, out_norm), unit_squared);
         let dot_out = S::mul(dot_out, unit_squared);
@@ -210,12 +249,17 @@ impl<S: Simd> TokenVectors<S> {
         let distance = S::sub(both, S::add(dot_out, dot_out));
         // A NaN is the second operand, which `max` returns.
         let w = S::max(S::splat(0.0), S::mul(e_squared, distance));
-        let term = S::mul(factors, w);
-        sums[0] = S::add(sums[0], term);
-        sums[1] = S::fma(term, term, sums[1]);
-        sums[4] = S::max(sums[4], S::mul(e_squared, both));
+        let squares = [w, S::mul(e_squared, norms_squared), e_squared];
+        let terms = squares.map(|square| S::mul(factors, square));
+        for (i, &term) in terms.iter().enumerate() {
+            sums[2 * i] = S::add(sums[2 * i], term);
+            sums[2 * i + 1] = S::fma(S::mul(term, term), weights, sums[2 * i + 1]);
+        }
+        let [term, _, e_term] = terms;
+        sums[6] = S::fma(term, term, sums[6]);
+        sums[9] = S::max(sums[9], S::mul(e_squared, both));
 
-        let (term, weight) = (S::mul(term, in_fours), S::mul(S::mul(factors, e_squared), in_fours));
+        let (term, weight) = (S::mul(term, in_fours), S::mul(e_term, in_fours));
         let next = [S::rotate_by_one(dot_out), S::rotate_by_one(term), S::rotate_by_one(weight)];
         let opposite =
             [S::rotate_by_two(dot_out), S::rotate_by_two(term), S::rotate_by_two(weight)];
@@ -224,10 +268,10 @@ impl<S: Simd> TokenVectors<S> {
         for (products, [other_dot, other_term, other_weight], share) in pairs {
             let product = S::sub(S::add(products, out_squared), S::add(dot_out, other_dot));
             let weights = S::mul(S::splat(share), S::mul(weight, other_weight));
-            sums[2] = S::fma(weights, S::mul(product, product), sums[2]);
-            sums[3] = S::fma(S::splat(share), S::mul(term, other_term), sums[3]);
+            sums[7] = S::fma(weights, S::mul(product, product), sums[7]);
+            sums[8] = S::fma(S::splat(share), S::mul(term, other_term), sums[8]);
         }
-        [w, S::mul(e_squared, norms_squared), e_squared]
+        squares
     }
 }
 
@@ -239,10 +283,8 @@ unsafe fn store_squares<S: Simd>(
     unit: f32,
     first: usize,
 ) {
-    let scale_squared = head.scale * head.scale;
-    let values_squared = scale_squared / f64::from(unit).powi(2);
+    let factors = head.square_factors(unit);
     let TokenSquares { w, ev, e } = &mut head.squares;
-    let factors = [values_squared, values_squared, scale_squared];
     for ((column, squares), factor) in [w, ev, e].into_iter().zip(squares).zip(factors) {
         let to = &mut column[first..];
         if to.len() >= LANES {

@@ -52,13 +52,10 @@ fn check_sample(drawn: &[usize], design: &dyn Design, n_s: usize, size: usize) -
         let Sample { n_s, visible, query_heads, max_norm_v, .. } = *sample;
         let residual = Residual { n_s, visible, query_heads, max_norm_v, bound: None };
         let snapshot = DesignSnapshot::new(design, size);
-        let sample = snapshot.weigh(design, |weights| {
-            WeighedSample::new(
-                &WeightedTokens::new(sample, weights.p, weights.strata, 0.0),
-                weights,
-            )
-        });
-        SampleCheck::new(design, &snapshot, 0, sample, &residual).predict(size)
+        let weights = snapshot.weights();
+        let tokens = WeightedTokens::new(sample, weights.p, weights.strata, 0.0);
+        let sample = WeighedSample::new(&tokens, &weights);
+        SampleCheck::new(&snapshot, 0, sample, &residual).predict(size)
     })
 }
 
