@@ -50,7 +50,7 @@ impl OneHead {
     fn step<'a>(&'a self, site: &'a Site, form: SoftmaxForm<'a>) -> Step<'a> {
         let (keys, values) = (Tokens::new(&self.keys, self.tokens(), DIM), self.value_tokens());
         let (queries, visible) = (&self.query[..], self.tokens());
-        Step { site, queries, keys, values, visible, step: 0, form }
+        Step { visible, form, ..Step::new(site, queries, keys, values) }
     }
 
     fn value_tokens(&self) -> Tokens<'_> {

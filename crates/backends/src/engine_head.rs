@@ -185,7 +185,8 @@ impl EngineHead {
     ) -> Result<HeadOutput> {
         let site = *self.pipeline.site();
         let (HeadRows { keys, values }, form) = (*rows, self.softmax.form());
-        let step = Step { site: &site, queries, keys, values, visible, step: self.step, form };
+        let step =
+            Step { visible, step: self.step, form, ..Step::new(&site, queries, keys, values) };
         let listed = self.pipeline.needs_feedback();
         let head = HeadInput { pipeline: &self.pipeline, step, listed };
         let output = Cpu::execute_step(&head, self.fall_back)?;

@@ -61,7 +61,7 @@ impl GroupQuery {
     ) -> Step<'a> {
         let Self { group: queries, visible, step } = self;
         let (keys, values) = (cache.keys(), cache.values());
-        Step { site, queries, keys, values, visible: *visible, step: *step, form }
+        Step { visible: *visible, step: *step, form, ..Step::new(site, queries, keys, values) }
     }
 }
 

@@ -219,7 +219,9 @@ impl<X: Executor> Layer<X> {
         let listed = self.return_selection || self.learns();
         let mut inputs = Vec::with_capacity(self.heads.len());
         for (i, head) in self.heads.iter().enumerate() {
-            inputs.push(head.input(&views[i], &queries[i], listed));
+            let mut input = head.input(&views[i], &queries[i], listed);
+            input.step.threads = self.workers.threads();
+            inputs.push(input);
         }
         let mut outputs = self.executor.execute(inputs, &self.workers)?;
         for ((head, query), output) in self.heads.iter().zip(&queries).zip(&mut outputs) {

@@ -18,7 +18,6 @@ mod parallel;
 mod pipelines;
 mod reference;
 mod row_checksums;
-mod task_runner;
 mod workers;
 
 pub use awake::keep_awake;
@@ -30,5 +29,5 @@ pub use head_rows::HeadRows;
 pub use layer::{Layer, build_pipelines};
 pub use reference::Reference;
 pub use row_checksums::RowChecksums;
-pub use task_runner::TaskRunner;
+pub use vattention_core::step::TaskRunner;
 pub use workers::{Pools, Workers};

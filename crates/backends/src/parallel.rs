@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::awake::look_for_jobs_until;
-use crate::task_runner::lock;
 
 /// Applies `f` to each piece of work on the threads of the current pool, and returns the results in
 /// the order of the pieces.
@@ -17,12 +16,12 @@ pub(crate) fn map_parallel<T: Send, R: Send>(work: Vec<T>, f: impl Fn(T) -> R + 
     let count = work.len();
     let results: Mutex<Vec<Option<R>>> = Mutex::new((0..count).map(|_| None).collect());
     let (queue, done) = (Mutex::new(work.into_iter().enumerate()), AtomicUsize::new(0));
-    let take = || lock(&queue).next();
+    let take = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
     let process = || {
         while let Some((place, piece)) = take() {
             let _counted = CountOnDrop(&done);
             let result = f(piece);
-            lock(&results)[place] = Some(result);
+            results.lock().unwrap_or_else(PoisonError::into_inner)[place] = Some(result);
         }
     };
     rayon::scope(|scope| {

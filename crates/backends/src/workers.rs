@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
-use vattention_core::{Error, Result};
+use vattention_core::{
+    Error, Result,
+    step::{TaskRunner, Threads, map_tasks},
+};
 
 use crate::awake::keep_awake;
 use crate::parallel::map_parallel;
-use crate::task_runner::{TaskRunner, map_tasks};
 
 /// Threads that process independent pieces of work.
 #[derive(Clone, Debug)]
@@ -24,14 +26,15 @@ pub enum Workers {
 }
 
 impl Workers {
-    /// Returns true if the rows of one KV head may be divided among threads. Threads of the
-    /// embedder process whole KV heads.
-    pub(crate) fn split_rows(&self) -> bool {
-        match self {
-            Self::Serial | Self::Embedder(_) => false,
-            Self::Global => rayon::current_num_threads() > 1,
-            Self::Own(pool) => pool.current_num_threads() > 1,
-        }
+    /// Threads among which the work for one KV head may be divided, within [`map`](Self::map).
+    /// Threads of the embedder process whole KV heads.
+    pub(crate) fn threads(&self) -> Threads<'_> {
+        let count = match self {
+            Self::Serial | Self::Embedder(_) => 1,
+            Self::Global => rayon::current_num_threads(),
+            Self::Own(pool) => pool.current_num_threads(),
+        };
+        if count > 1 { Threads::of(&RayonThreads) } else { Threads::default() }
     }
 
     /// Applies `f` to each piece of work, and returns the results in the order of the pieces.
@@ -52,6 +55,16 @@ impl Workers {
             Self::Global => keep_awake(work),
             Self::Own(pool) => pool.install(|| keep_awake(work)),
         }
+    }
+}
+
+/// The threads of rayon's current pool.
+#[derive(Debug)]
+struct RayonThreads;
+
+impl TaskRunner for RayonThreads {
+    fn run(&self, count: usize, task: &(dyn Fn(usize) + Sync)) {
+        map_parallel((0..count).collect(), task);
     }
 }
 

@@ -111,7 +111,7 @@ impl Head {
     pub fn step(&self, visible: usize) -> Step<'_> {
         let NewTokens { keys, values, .. } = self.part(0..self.tokens);
         let (site, queries) = (&self.site, &self.queries);
-        Step { site, queries, keys, values, visible, step: 0, form: self.form() }
+        Step { visible, form: self.form(), ..Step::new(site, queries, keys, values) }
     }
 
     /// Queries of the newest token, as those of a prompt that was processed elsewhere.

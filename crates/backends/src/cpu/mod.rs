@@ -83,7 +83,7 @@ impl Cpu {
     pub fn execute_step(head: &HeadInput<'_>, fall_back: FallBack) -> Result<HeadOutput> {
         head.check()?;
         head.pipeline.check_observed(head.step.step)?;
-        execute(head, ExecutionOptions::new(fall_back, false, Level::best()), StepMode::Sparse)
+        execute(head, ExecutionOptions::new(fall_back, Level::best()), StepMode::Sparse)
     }
 
     /// Creates the attention of one layer of one sequence like [`Backend::start`], but with these
@@ -103,7 +103,7 @@ impl Cpu {
         let fall_back = if options.free_evicted { FallBack::Never } else { options.fall_back };
         let by_clock = fall_back == FallBack::ByClock && !pipeline.is_dense();
         let paces = by_clock.then(|| vec![Pace::default(); shape.kv_heads]);
-        let execution = ExecutionOptions::new(fall_back, workers.split_rows(), self.level);
+        let execution = ExecutionOptions::new(fall_back, self.level);
         let executor = CpuExecutor { execution, paces };
         let pipelines = build_pipelines(pipeline, layer, shape, options)?;
         Ok(Box::new(Layer::new(pipelines, options, workers, executor)?))
@@ -165,15 +165,13 @@ struct CpuExecutor {
 struct ExecutionOptions {
     /// Read the chosen tokens even where a dense step would be faster.
     never_dense: bool,
-    /// Divide the rows of one KV head among threads.
-    split: bool,
     /// Instructions of the kernels.
     level: Level,
 }
 
 impl ExecutionOptions {
-    fn new(fall_back: FallBack, split: bool, level: Level) -> Self {
-        Self { never_dense: fall_back == FallBack::Never, split, level }
+    fn new(fall_back: FallBack, level: Level) -> Self {
+        Self { never_dense: fall_back == FallBack::Never, level }
     }
 }
 
@@ -242,8 +240,9 @@ fn execute_over<E: SampledElement>(
     for (list, queries) in step.queries.chunks_exact(heads_per_list * head_dim).enumerate() {
         let begin = Instant::now();
         let members = list * heads_per_list..(list + 1) * heads_per_list;
-        let heads = QueryHeads::new(rows, queries, head_dim, value_dim, execution.split)
+        let heads = QueryHeads::new(rows, queries, head_dim, value_dim)
             .with_level(execution.level)
+            .with_threads(step.threads)
             .with_softmax(step.form.for_heads(members));
         let mut accumulator =
             CpuAccumulator::new(&heads, step.visible, execution.never_dense, feedback);
@@ -298,8 +297,9 @@ fn read_all<E: SampledElement>(
     let member_queries = members.clone().flat_map(|member| step.row(member).query());
     let queries: Vec<f32> = member_queries.copied().collect();
     let sinks: Option<Vec<f32>> = members.map(|member| step.form.sink_logit(member)).collect();
-    let heads = QueryHeads::new(rows, &queries, head_dim, value_dim, execution.split)
+    let heads = QueryHeads::new(rows, &queries, head_dim, value_dim)
         .with_level(execution.level)
+        .with_threads(step.threads)
         .with_softmax(SoftmaxForm { sink_logits: sinks.as_deref(), ..step.form });
     let feedback = pipeline.needs_feedback();
     let accumulator = CpuAccumulator::new(&heads, step.visible, execution.never_dense, feedback);

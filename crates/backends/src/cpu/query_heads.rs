@@ -4,7 +4,7 @@ use std::f64::consts::{LN_2, LOG2_E};
 
 use vattention_core::{
     SoftmaxForm,
-    step::{Scratch, Softmax},
+    step::{Scratch, Softmax, Threads},
 };
 
 use super::kernel::{
@@ -12,7 +12,6 @@ use super::kernel::{
     heads_per_tile,
 };
 use super::simd::{LANES, Level, SimdElement, from_lanes};
-use crate::parallel::map_parallel;
 
 /// Number of rows of a unit of work, whose sums are merged in f64. It does not depend on the number
 /// of threads, so that results do not either.
@@ -33,8 +32,8 @@ pub(crate) struct QueryHeads<'a, E> {
     soft_cap: Option<f32>,
     /// Sums of each query head over no rows: those of its attention sink, if there is one.
     initial_sums: Vec<Softmax>,
-    /// True if pieces may be divided among threads.
-    split: bool,
+    /// Threads among which pieces may be divided.
+    threads: Threads<'a>,
 }
 
 /// Logits of rows in base 2, and norms of their values.
@@ -67,7 +66,6 @@ impl<'a, E: SimdElement> QueryHeads<'a, E> {
         queries: &[f32],
         head_dim: usize,
         value_dim: usize,
-        split: bool,
     ) -> Self {
         let members = queries.len() / head_dim;
         let per_tile = heads_per_tile(members);
@@ -83,7 +81,7 @@ impl<'a, E: SimdElement> QueryHeads<'a, E> {
             queries,
             soft_cap: None,
             initial_sums: vec![Softmax::new(value_dim); members],
-            split,
+            threads: Threads::default(),
         }
     }
 
@@ -98,6 +96,11 @@ impl<'a, E: SimdElement> QueryHeads<'a, E> {
     /// Returns these query heads with the instructions of `level`.
     pub(crate) fn with_level(self, level: Level) -> Self {
         Self { level, ..self }
+    }
+
+    /// Returns these query heads with threads among which their work may be divided.
+    pub(crate) fn with_threads(self, threads: Threads<'a>) -> Self {
+        Self { threads, ..self }
     }
 
     /// Number of query heads.
@@ -132,13 +135,8 @@ impl<'a, E: SimdElement> QueryHeads<'a, E> {
             return piece(0);
         }
         let firsts: Vec<usize> = (0..tokens.len()).step_by(PIECE).collect();
-        let pieces: Vec<Vec<Softmax>> = if self.split {
-            map_parallel(firsts, piece)
-        } else {
-            firsts.into_iter().map(piece).collect()
-        };
         let mut all = self.empty_sums();
-        for piece in &pieces {
+        for piece in &self.threads.map(firsts, piece) {
             add(&mut all, piece);
         }
         all

@@ -81,12 +81,12 @@ impl World {
     fn step<'a>(&'a self, view: &'a CacheView<'a>) -> Step<'a> {
         let (keys, values) = (view.keys(), view.values());
         let (site, queries, visible) = (&self.site, &self.queries, self.tokens);
-        Step { site, queries, keys, values, visible, step: 0, form: self.form() }
+        Step { visible, form: self.form(), ..Step::new(site, queries, keys, values) }
     }
 
     fn heads_over<'a, E: SampledElement>(&self, rows: &KvRows<'a, E>) -> QueryHeads<'a, E> {
         let Shape { head_dim, value_dim, .. } = self.site.shape;
-        QueryHeads::new(rows, &self.queries, head_dim, value_dim, false).with_softmax(self.form())
+        QueryHeads::new(rows, &self.queries, head_dim, value_dim).with_softmax(self.form())
     }
 
     /// Calls `f` with query heads over the stored type.
@@ -225,7 +225,7 @@ fn dense_steps_are_faster_than_long_lists_and_checks_of_large_samples() {
     for (group, checking) in [(1, 0.875), (4, 3.5)] {
         let world = World::new(group, (32, 32), 4000, Storage::F32, 3);
         let view = world.cache.view();
-        let heads = QueryHeads::new(&f32_rows(&view), &world.queries, 32, 32, false);
+        let heads = QueryHeads::new(&f32_rows(&view), &world.queries, 32, 32);
         let mut accumulator = CpuAccumulator::new(&heads, 4000, false, false);
         let from = |rows: f64| rows as usize + 1;
         assert_eq!(accumulator.dense_from(false), from(4000.0 / 1.6));
@@ -255,7 +255,7 @@ fn feedback_contains_the_logit_of_each_token_read() {
             ..PipelineConfig::default()
         };
         let pipeline = Pipeline::new(&Arc::new(config), world.site).unwrap();
-        let heads = QueryHeads::new(&f32_rows(&view), &world.queries, 32, 5, false);
+        let heads = QueryHeads::new(&f32_rows(&view), &world.queries, 32, 5);
         let mut accumulator = CpuAccumulator::new(&heads, world.tokens, from == usize::MAX, true);
         let read = pipeline.sample(&step, &pipeline.choose(&step), 0, &mut accumulator);
         assert_eq!(read.fell_back, from != usize::MAX);
@@ -693,7 +693,7 @@ fn the_mean_of_equal_values_is_the_value() {
     cache.append(keys.view().into(), values.view().into(), room);
     let view = cache.view();
     for group in [1, 4] {
-        let heads = QueryHeads::new(&f32_rows(&view), &vec![1.0; group * 32], 32, 32, false);
+        let heads = QueryHeads::new(&f32_rows(&view), &vec![1.0; group * 32], 32, 32);
         for level in Level::all() {
             let sums = heads.sums(level, TokenSpan::Range(0, tokens), None);
             for x in sums.iter().flat_map(Softmax::output) {

@@ -7,7 +7,7 @@ use ndarray::ArrayView2;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::step::{Site, Softmax, SoftmaxForm, Stream, Tokens};
+use crate::step::{Site, Softmax, SoftmaxForm, Stream, Threads, Tokens};
 
 /// One KV head at one decode step: the queries of its group and the tokens they may read.
 #[derive(Clone, Copy, Debug)]
@@ -26,17 +26,19 @@ pub struct Step<'a> {
     pub step: u32,
     /// Soft cap of the logits, and attention sinks of the group's query heads.
     pub form: SoftmaxForm<'a>,
+    /// Threads among which selectors and sampler may divide their work.
+    pub threads: Threads<'a>,
 }
 
 /// Stream purpose of a row that is not passed to a selector. The sampler's purpose is 0.
 const NO_SELECTOR: u16 = u16::MAX;
 
 impl<'a> Step<'a> {
-    /// First step of a sequence, whose queries may read all tokens. The softmax has neither a soft
-    /// cap nor sinks.
+    /// First step of a sequence, on the calling thread, whose queries may read all tokens. The
+    /// softmax has neither a soft cap nor sinks.
     pub fn new(site: &'a Site, queries: &'a [f32], keys: Tokens<'a>, values: Tokens<'a>) -> Self {
-        let (visible, form) = (keys.len(), SoftmaxForm::default());
-        Self { site, queries, keys, values, visible, step: 0, form }
+        let (visible, form, threads) = (keys.len(), SoftmaxForm::default(), Threads::default());
+        Self { site, queries, keys, values, visible, step: 0, form, threads }
     }
 
     /// Row of one member of the group.
@@ -140,6 +142,11 @@ impl<'a> Row<'a> {
     /// Form of the softmax: the soft cap of the logits, and the group's attention sinks.
     pub fn form(&self) -> SoftmaxForm<'a> {
         self.step.form
+    }
+
+    /// Threads among which the work for this row may be divided.
+    pub fn threads(&self) -> Threads<'a> {
+        self.step.threads
     }
 
     /// Logit of this query head's attention sink, if there is one.

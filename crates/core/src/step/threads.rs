@@ -1,10 +1,10 @@
-//! Threads of the program that embeds the library.
+//! Threads among which work is divided.
 
 use std::cell::Cell;
 use std::fmt::Debug;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Runs tasks on threads of the program that embeds the library.
+/// Runs tasks on several threads, such as those of a program that embeds the library.
 pub trait TaskRunner: Debug + Send + Sync {
     /// Calls `task` with each index below `count`, on any threads, and returns after the last of
     /// these calls has returned. An index that is left out is processed afterwards, on the calling
@@ -12,6 +12,26 @@ pub trait TaskRunner: Debug + Send + Sync {
     ///
     /// A panic of a task must reach the caller of this method.
     fn run(&self, count: usize, task: &(dyn Fn(usize) + Sync));
+}
+
+/// Threads among which the work for one KV head may be divided: the calling thread alone, or the
+/// threads of a task runner.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Threads<'a>(Option<&'a dyn TaskRunner>);
+
+impl<'a> Threads<'a> {
+    /// The threads of a task runner.
+    pub fn of(runner: &'a dyn TaskRunner) -> Self {
+        Self(Some(runner))
+    }
+
+    /// Applies `f` to each piece of work, and returns the results in the order of the pieces.
+    pub fn map<T: Send, R: Send>(&self, work: Vec<T>, f: impl Fn(T) -> R + Sync) -> Vec<R> {
+        match self.0 {
+            None => work.into_iter().map(f).collect(),
+            Some(runner) => map_tasks(runner, work, f),
+        }
+    }
 }
 
 thread_local! {
@@ -39,7 +59,7 @@ impl Drop for TaskMark {
 /// Applies `f` to each piece of work on the runner's threads, and returns the results in the order
 /// of the pieces. Work that a task divides is processed by the task's thread, because a thread pool
 /// that waits for itself might wait forever.
-pub(crate) fn map_tasks<T: Send, R: Send>(
+pub fn map_tasks<T: Send, R: Send>(
     runner: &dyn TaskRunner,
     work: Vec<T>,
     f: impl Fn(T) -> R + Sync,
@@ -65,7 +85,7 @@ pub(crate) fn map_tasks<T: Send, R: Send>(
 }
 
 /// Locks a value, even if a thread has panicked while it held the lock.
-pub(crate) fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
     value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

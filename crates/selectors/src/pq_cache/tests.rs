@@ -90,7 +90,7 @@ proptest! {
         let keys = Tokens::new(&keys[..count * 4], count, 4);
         let (visible, step) = (count, 0);
         let (queries, form) = (&query[..], SoftmaxForm::default());
-        let step = Step { site: &site, queries, keys, values: keys, visible, step, form };
+        let step = Step { visible, step, form, ..Step::new(&site, queries, keys, keys) };
         let oracle = OracleTopK { size: Size::Tokens(7), score: Score::Head };
         for metric in METRICS {
             let config = config(4, count as u32, metric, Score::Head);

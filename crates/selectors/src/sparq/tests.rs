@@ -122,7 +122,7 @@ proptest! {
         let keys = Tokens::new(&keys[..count * 4], count, 4);
         let (visible, step) = (count, 0);
         let (queries, form) = (&query[..], SoftmaxForm::default());
-        let step = Step { site: &site, queries, keys, values: keys, visible, step, form };
+        let step = Step { visible, step, form, ..Step::new(&site, queries, keys, keys) };
         let mut selector = config(Some(4), Score::Head).build_selector(&site).unwrap();
         selector.append(&NewTokens { first: 0, keys, values: keys, classes: None });
         let oracle = OracleTopK { size: Size::Tokens(7), score: Score::Head };
