@@ -12,8 +12,11 @@ use vattention_core::sample::Uniforms;
 use vattention_core::step::Scratch;
 
 use super::level::uniform;
-use super::row_levels::{LANES, padded};
+use super::row_levels::padded;
 use super::sizes::{FIXED, LEAST};
+
+/// Number of tokens whose draws are computed together.
+const LANES: usize = 64;
 
 /// Entry level of a token that is drawn at every threshold.
 const ALWAYS: i16 = i16::MIN;

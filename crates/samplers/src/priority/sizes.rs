@@ -15,7 +15,7 @@ use vattention_core::{
 
 use super::errors::Scan;
 use super::level::{ONE, SLACK, STEPS, half_log, number};
-use super::row_levels::{LANES, PART, add_lanes, padded};
+use super::row_levels::{DEPTH, LANES, LevelRow, PART, add_lanes, padded};
 
 /// Level of the least inclusion probability of a token that is drawn at random, 2⁻¹⁷. Draws by
 /// uniform numbers of 24 bits have exactly this probability.
@@ -56,32 +56,43 @@ pub(super) struct Sizes {
 
 impl Sizes {
     /// Computes the sizes for all rows together. The tokens of `certain`, which are not picked, are
-    /// always read. O(visible · rows).
-    pub(super) fn new(scans: &mut [Scan<'_>], picks: &Picks, certain: Vec<usize>) -> Self {
-        let visible = picks.visible();
-        let Scan { norms, longest, .. } = scans[0];
-        let unit = unit(longest);
-        let (mut levels, mut row_levels) = (Scratch::new(visible), Scratch::new(visible));
-        let (mut units, mut square) = (Vec::with_capacity(scans.len()), 0.0);
-        let fixed: Vec<usize> = picks.iter().chain(certain.iter().copied()).collect();
-        levels.fill(FIXED);
-        for scan in scans {
-            for &token in &fixed {
-                scan.scores[token] = f32::MIN;
-            }
-            let [weight, squares] = scan.set_levels(unit, &mut row_levels);
+    /// always read. If the score of another token is too large for sums of steps, all tokens that
+    /// are not picked are always read. O(visible · rows).
+    pub(super) fn new(scan: &Scan<'_>, picks: &Picks, certain: Vec<usize>) -> Self {
+        let mut fixed = picks.indices();
+        if !certain.is_empty() {
+            fixed.extend(certain.iter().map(|&token| token as u32));
+            #[allow(clippy::stable_sort_primitive, reason = "it merges the two ascending lists")]
+            fixed.sort();
+        }
+        let unit = unit(scan.longest);
+        let Some(rows) = LevelRow::compute(scan, &fixed, unit) else {
+            return Self::new(scan, picks, picks.residual().collect());
+        };
+        let mut square = 0.0;
+        let (mut units, mut shifts) = (Vec::with_capacity(rows.len()), Vec::new());
+        for (row, errors) in rows.iter().zip(&scan.errors) {
+            let (reference, [weight, squares]) = row.sums();
             square += squares / weight;
             let shift = (f64::from(STEPS) * libm::log2(weight)).round();
-            raise_to(&mut levels, &row_levels, shift as i16);
-            let powers = shift / f64::from(STEPS) + SLACK;
-            units.push(f64::from(scan.largest) + LN_2 * powers + scan.errors.common());
+            shifts.push(shift as i32 + reference * i32::from(STEPS));
+            // Conversions of scores to steps, whose error is relative to the score.
+            let rounding = f64::from(f32::EPSILON) * f64::from(reference.abs() + DEPTH);
+            let powers = f64::from(reference) + shift / f64::from(STEPS) + SLACK + rounding;
+            units.push(LN_2 * powers + errors.common());
         }
         let length = (square / units.len() as f64).sqrt() / f64::from(unit);
-        lengthen(&mut levels, norms, length);
-        for token in fixed {
-            levels[token] = FIXED;
+        let mut levels = Scratch::new(picks.visible());
+        let parts = levels.chunks_mut(PART).zip(scan.norms.chunks(PART));
+        for (part, (levels, norms)) in parts.enumerate() {
+            let rows = rows.iter().zip(&shifts);
+            let rows: Vec<_> = rows.map(|(row, &shift)| row.part(part, shift)).collect();
+            combine(&rows, norms, length, levels);
         }
-        let (residual, counted) = (visible - picks.len(), RefCell::default());
+        for token in fixed {
+            levels[token as usize] = FIXED;
+        }
+        let (residual, counted) = (picks.visible() - picks.len(), RefCell::default());
         Self { levels, certain, residual, length, units, counted, thresholds: RefCell::default() }
     }
 
@@ -234,25 +245,44 @@ fn unit(longest: bf16) -> f32 {
     2.0_f32.powi(-exponent.clamp(-120, 120))
 }
 
-/// Multiplies sizes by `√(|v|² / m² + 1)`, and raises sizes below [`LEAST_SIZE`] to it.
+/// Sets the sizes of the tokens of a part: the largest over the rows, multiplied by
+/// `√(|v|² / m² + 1)`, and at least [`LEAST_SIZE`]. Each row's levels are given with the number of
+/// steps that is to be added to them.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn lengthen(sizes: &mut [i16], norms: &[bf16], length: f64) {
+fn combine(rows: &[(&[[i16; LANES]], i16)], norms: &[bf16], length: f64, out: &mut [i16]) {
     let inverse = if length > 0.0 { (1.0 / length) as f32 } else { 0.0 };
+    let (whole, rest) = out.as_chunks_mut::<LANES>();
+    let (norms, norms_rest) = norms.as_chunks::<LANES>();
+    for (i, (out, norms)) in whole.iter_mut().zip(norms).enumerate() {
+        *out = combine_lanes(rows, i, norms, inverse);
+    }
+    if !rest.is_empty() {
+        let sizes = combine_lanes(rows, norms.len(), &padded(norms_rest, bf16::ZERO), inverse);
+        rest.copy_from_slice(&sizes[..rest.len()]);
+    }
+}
+
+/// Sizes of the tokens of [`combine`] in chunk `i`.
+#[inline(always)]
+fn combine_lanes(
+    rows: &[(&[[i16; LANES]], i16)],
+    i: usize,
+    norms: &[bf16; LANES],
+    inverse: f32,
+) -> [i16; LANES] {
+    let mut sizes = [i16::MIN; LANES];
+    for &(levels, more) in rows {
+        for (size, level) in sizes.iter_mut().zip(&levels[i]) {
+            let other = level.saturating_add(more);
+            *size = if other > *size { other } else { *size };
+        }
+    }
     for (size, norm) in sizes.iter_mut().zip(norms) {
         let norm = inverse * norm.wide();
         let longer = size.saturating_add(half_log(norm * norm + 1.0));
         *size = if longer > LEAST_SIZE { longer } else { LEAST_SIZE };
     }
-}
-
-/// Raises sizes to those of a row. The row's `levels` are relative to the level of 1 and still to
-/// be divided by the row's sum, whose binary logarithm, in steps, is `shift`.
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn raise_to(sizes: &mut [i16], levels: &[i16], shift: i16) {
-    for (size, level) in sizes.iter_mut().zip(levels) {
-        let other = level.saturating_add(ONE - shift);
-        *size = if other > *size { other } else { *size };
-    }
+    sizes
 }
 
 /// Expected number of draws at a threshold, of the tokens that are drawn at random.
@@ -268,7 +298,7 @@ fn expected_draws(sizes: &[i16], t: i16) -> f64 {
         if !rest.is_empty() {
             add_draws(&padded(rest, FIXED), t, &mut sums);
         }
-        total += add_lanes(sums);
+        total += add_lanes(&sums);
     }
     total
 }
@@ -281,3 +311,6 @@ fn add_draws(sizes: &[i16; LANES], t: i16, sums: &mut [f32; LANES]) {
         sums[lane] += if sizes[lane] == FIXED { 0.0 } else { number(level) };
     }
 }
+
+#[cfg(test)]
+mod tests;
