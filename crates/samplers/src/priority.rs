@@ -240,6 +240,10 @@ impl Design for PriorityDesign<'_> {
             self.threshold = Some(self.threshold_for(size));
         }
         if let Some(t) = self.threshold.filter(|&t| last != Some(t)) {
+            // Few samples exceed their expected size by more than a quarter.
+            let expected = (size + size / 4).saturating_sub(before);
+            self.drawn.reserve(expected);
+            self.levels.reserve(expected);
             let new = || EntryLevels::new(self.sizes.levels(), self.uniforms);
             self.entries.get_or_insert_with(new).draw(last, t, &mut self.drawn);
         }

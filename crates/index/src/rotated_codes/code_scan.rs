@@ -55,8 +55,8 @@ impl<'a> CodeScan<'a> {
         (0..visible).step_by(PART).map(move |first| first..visible.min(first + PART))
     }
 
-    /// Returns true if all predictions are finite and their terms are below half of the largest f32.
-    /// The code's term of a token counts with the largest factor of a token.
+    /// Returns true if all predictions are finite and their terms are below half of the largest
+    /// f32. The code's term of each token counts as if the token had the largest factor.
     pub fn is_finite(&self) -> bool {
         let peak = self.codes.peaks.max_of_first(self.coded) as f32;
         let longest = (MOST_CODE * self.codes.dim) as f32 * peak;

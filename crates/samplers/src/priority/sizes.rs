@@ -48,8 +48,8 @@ pub(super) struct Sizes {
     /// For each row, the natural logarithm of an upper bound on `e √(|v|² + m²) / m` for a token of
     /// size 1.
     units: Vec<f64>,
-    /// Nodes whose expected number of draws was computed, with that number.
-    counted: RefCell<Vec<(i16, f64)>>,
+    /// Nodes whose expected number of draws was computed.
+    counted: RefCell<Vec<CountedNode>>,
     /// Sizes whose threshold was computed, with that threshold.
     thresholds: RefCell<Vec<(usize, i16)>>,
 }
@@ -171,17 +171,18 @@ impl Sizes {
         if target >= self.residual as f64 - certain {
             return EVERYTHING;
         }
-        let suffices = |node: i16| self.draws(node) > target;
-        let mut low = self.guess(target);
+        let log = libm::log2(target);
+        let suffices = |node: i16| self.count(node).draws > target;
+        let mut low = self.guess(log);
         let (mut high, mut step) = (low, 1);
         if suffices(low) {
             while low > FIRST && suffices(low) {
-                let next = self.guess(target).min(low - (step / 2).max(1));
+                let next = self.guess(log).min(low - (step / 2).max(1));
                 (high, low, step) = (low, next.max(FIRST), 2 * step);
             }
         } else {
             while !suffices(high) {
-                let next = (self.guess(target) + 1).max(high + (step / 2).max(1));
+                let next = (self.guess(log) + 1).max(high + (step / 2).max(1));
                 (low, high, step) = (high, next.min(LAST), 2 * step);
             }
         }
@@ -190,33 +191,51 @@ impl Sizes {
             if suffices(middle) { high = middle } else { low = middle }
         }
         let [above_low, above_high] =
-            [target, self.draws(high)].map(|draws| libm::log2(draws / self.draws(low)));
+            [log, self.count(high).log].map(|log| log - self.count(low).log);
         let part = f64::from(NODE) * above_low / above_high;
         low * NODE + if part.is_finite() { part.round() as i16 } else { NODE }
     }
 
-    /// Guesses the last node at which the expected number of draws is at most `target`, from the
-    /// counted node whose number is nearest. The guess assumes that no probability is 1. If some
-    /// are, the exact node is farther from the counted one.
-    fn guess(&self, target: f64) -> i16 {
-        let ratio = |draws: f64| (draws / target).max(target / draws);
+    /// Guesses the last node at which the expected number of draws is at most a number with the
+    /// binary logarithm `log`, from the counted node whose number is nearest. The guess assumes
+    /// that no probability is 1. If some are, the exact node is farther from the counted one.
+    fn guess(&self, log: f64) -> i16 {
+        let distance = |counted: &CountedNode| (counted.log - log).abs();
         let counted = self.counted.borrow();
-        let nearest = counted.iter().min_by(|a, b| ratio(a.1).total_cmp(&ratio(b.1)));
+        let nearest = counted.iter().min_by(|a, b| distance(a).total_cmp(&distance(b)));
         // The first guess assumes that the sizes sum to 1.
-        let (node, draws) = nearest.copied().unwrap_or((0, 1.0));
-        let more = f64::from(STEPS / NODE) * libm::log2(target / draws);
+        let (node, known) = nearest.map_or((0, 0.0), |nearest| (nearest.node, nearest.log));
+        let more = f64::from(STEPS / NODE) * (log - known);
         (f64::from(node) + more.floor()).clamp(f64::from(FIRST), f64::from(LAST)) as i16
     }
 
     /// Expected number of draws at a node. O(visible) at the first visit.
-    fn draws(&self, node: i16) -> f64 {
-        let counted = self.counted.borrow().iter().find(|pair| pair.0 == node).map(|pair| pair.1);
-        counted.unwrap_or_else(|| {
-            let draws = expected_draws(&self.levels, node * NODE);
-            self.counted.borrow_mut().push((node, draws));
-            draws
+    fn count(&self, node: i16) -> CountedNode {
+        let known = self.counted.borrow().iter().find(|counted| counted.node == node).copied();
+        known.unwrap_or_else(|| {
+            let draws = self.expected_draws(node * NODE);
+            let counted = CountedNode { node, draws, log: libm::log2(draws) };
+            self.counted.borrow_mut().push(counted);
+            counted
         })
     }
+
+    /// Expected number of draws at a threshold, of the tokens that are drawn at random.
+    fn expected_draws(&self, t: i16) -> f64 {
+        let random = self.residual - self.certain.len();
+        let fixed = self.levels.len().next_multiple_of(CHUNK) - random;
+        let of_fixed = fixed as f64 * f64::from(number(LEAST));
+        (sum_probabilities(&self.levels, t) - of_fixed).max(0.0)
+    }
+}
+
+/// Expected number of draws at a node.
+#[derive(Clone, Copy, Debug)]
+struct CountedNode {
+    node: i16,
+    draws: f64,
+    /// Binary logarithm of `draws`.
+    log: f64,
 }
 
 /// Steps between two nodes, the thresholds at which expected draws are computed: half a power of
@@ -229,13 +248,25 @@ const FIRST: i16 = -80 * (STEPS / NODE);
 /// Last node, at which all tokens are drawn.
 const LAST: i16 = EVERYTHING / NODE;
 
+/// Number of sizes that are summed in f32.
+const DRAW_PART: usize = 4096;
+
+/// Number of sizes whose probabilities are computed together.
+const CHUNK: usize = 2 * LANES;
+
 /// Inclusion probability of a token at a threshold, as a level: 1 for tokens that are always read.
 #[inline(always)]
 pub(super) fn probability_level(size: i16, t: i16) -> i16 {
+    if size == FIXED { ONE } else { random_level(size, t) }
+}
+
+/// Inclusion probability of a token that is drawn at random, as a level. It is the least for the
+/// size [`FIXED`].
+#[inline(always)]
+fn random_level(size: i16, t: i16) -> i16 {
     let level = size.saturating_add(t);
     let level = if level > LEAST { level } else { LEAST };
-    let level = if level < ONE { level } else { ONE };
-    if size == FIXED { ONE } else { level }
+    if level < ONE { level } else { ONE }
 }
 
 /// Factor that keeps the squares of norms in range: the inverse of the largest norm rounded down to
@@ -285,30 +316,47 @@ fn combine_lanes(
     sizes
 }
 
-/// Expected number of draws at a threshold, of the tokens that are drawn at random.
+/// Sum of the probabilities at a threshold, to which each [`FIXED`] size adds the least. Such sizes
+/// fill the last chunk.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn expected_draws(sizes: &[i16], t: i16) -> f64 {
+fn sum_probabilities(sizes: &[i16], t: i16) -> f64 {
     let mut total = 0.0;
-    for sizes in sizes.chunks(PART) {
-        let mut sums = [0.0; LANES];
-        let (whole, rest) = sizes.as_chunks::<LANES>();
+    for sizes in sizes.chunks(DRAW_PART) {
+        let mut sums = [[0.0; LANES / 2]; 2 * CHUNK / LANES];
+        let (whole, rest) = sizes.as_chunks::<CHUNK>();
         for sizes in whole {
-            add_draws(sizes, t, &mut sums);
+            add_probabilities(sizes, t, &mut sums);
         }
         if !rest.is_empty() {
-            add_draws(&padded(rest, FIXED), t, &mut sums);
+            add_probabilities(&padded(rest, FIXED), t, &mut sums);
         }
-        total += add_lanes(&sums);
+        for sums in sums.as_flattened().as_chunks::<LANES>().0 {
+            total += add_lanes(sums);
+        }
     }
     total
 }
 
-/// Adds the expected draws of tokens at a threshold to the sums of the lanes.
+/// Adds the probabilities of tokens at a threshold to the sums of the lanes.
 #[inline(always)]
-fn add_draws(sizes: &[i16; LANES], t: i16, sums: &mut [f32; LANES]) {
-    for lane in 0..LANES {
-        let level = probability_level(sizes[lane], t);
-        sums[lane] += if sizes[lane] == FIXED { 0.0 } else { number(level) };
+fn add_probabilities(
+    sizes: &[i16; CHUNK],
+    t: i16,
+    sums: &mut [[f32; LANES / 2]; 2 * CHUNK / LANES],
+) {
+    let mut levels = [0_i16; CHUNK];
+    for (level, size) in levels.iter_mut().zip(sizes) {
+        *level = random_level(*size, t);
+    }
+    // The upper half of a word is a number, and so is the lower half after a shift. Sums of upper
+    // and of lower halves are added to each other in the end, whatever their order in memory.
+    let words: [u32; CHUNK / 2] = bytemuck::must_cast(levels);
+    for (words, sums) in words.as_chunks::<{ LANES / 2 }>().0.iter().zip(sums.as_chunks_mut().0) {
+        let [low, high]: &mut [[f32; LANES / 2]; 2] = sums;
+        for lane in 0..LANES / 2 {
+            low[lane] += f32::from_bits(words[lane] << 16);
+            high[lane] += f32::from_bits(words[lane] & 0xFFFF_0000);
+        }
     }
 }
 

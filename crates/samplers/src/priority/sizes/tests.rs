@@ -21,7 +21,7 @@ fn numbers(count: usize, seed: u64) -> Vec<f32> {
     (0..count).map(|_| next()).collect()
 }
 
-/// What [`Sizes::new`] computes.
+/// Fields that [`Sizes::new`] computes.
 #[derive(Debug, PartialEq)]
 struct Expected {
     levels: Vec<i16>,
