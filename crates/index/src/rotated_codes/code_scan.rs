@@ -5,8 +5,13 @@ use std::ops::Range;
 use vattention_core::{Picks, Row};
 
 use super::code_blocks::CodeBlocks;
-use super::scan::{CodeQuery, MOST_CODE, QUERIES_PER_PASS, predict_centres, predict_logits};
+use super::scan::{
+    CodeQuery, MOST_CODE, QUERIES_PER_PASS, predict_centres, predict_logits, prefetch,
+};
 use super::{BLOCK, GROUP, PART, RotatedCodes};
+
+/// Number of elements of means that are fetched into the cache while queries are rotated.
+const FETCHED: usize = 8192;
 
 /// Predictions of the logits of rows that see the same tokens, for one part of the tokens after
 /// another, so that the logits of a part need not leave the cache before they are used.
@@ -33,6 +38,9 @@ impl<'a> CodeScan<'a> {
         [shrink, scale]: [f32; 2],
     ) -> Self {
         let (coded, visible) = rows.first().map_or((0, 0), |row| (codes.coded(row), row.visible()));
+        if let Some((_, CodeBlocks { means, .. })) = codes.blocks.segments(coded).next() {
+            prefetch(&means[..means.len().min(FETCHED)]);
+        }
         let mut rest = vec![f32::MIN; rows.len() * (visible - coded)];
         if (coded..visible).any(|token| !picks.contains(token)) {
             for (row, rest) in rows.iter().zip(rest.chunks_exact_mut(visible - coded)) {

@@ -6,6 +6,7 @@ use half::bf16;
 use multiversion::multiversion;
 use vattention_core::step::{Element, Scratch};
 pub(super) use vattention_index::PART;
+use vattention_index::prefetch;
 
 use super::errors::{LogitErrors, Scan, guarded_exponent};
 use super::level::{ONE, STEPS, STEPS_TO_E, WHOLE};
@@ -147,10 +148,15 @@ impl LevelRow {
             while let Some(token) = fixed.next_if(|&token| token < tokens.end) {
                 fixed_here.push(token - first);
             }
-            columns.set_squares(&scan.norms[tokens.clone()], unit);
+            let norms = &scan.norms[tokens.clone()];
+            // They arrive while the scores are computed.
+            prefetch(norms);
             for (group, rows) in rows.chunks_mut(ROWS).enumerate() {
                 let scores = &mut scores.as_chunks_mut::<PART>().0[..rows.len()];
                 scan.scores.predict_part(tokens.clone(), group * ROWS, scores);
+                if group == 0 {
+                    columns.set_squares(norms, unit);
+                }
                 for (i, (row, scores)) in rows.iter_mut().zip(scores).enumerate() {
                     for &token in &fixed_here {
                         scores[token] = f32::MIN;

@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 
 use half::bf16;
 
-use super::{BLOCK, LogitRow, integers};
+use super::{BLOCK, LogitRow, integers, prefetch_from};
 
 /// Number of tokens in a register.
 const LANES: usize = 16;
@@ -14,9 +14,9 @@ const LANES: usize = 16;
 /// Number of registers for a block.
 const REGISTERS: usize = BLOCK / LANES;
 
-/// Distance of the words that are fetched into the cache from those in use. Hardware does not fetch
-/// beyond a page of 4 KiB.
-const AHEAD: usize = 1024;
+/// Distance in bytes of what is fetched into the cache from what is in use. Hardware does not fetch
+/// beyond a page, of 4 KiB.
+const AHEAD: usize = 4096;
 
 /// Version of [`predict_block`](super::predict_block) for VNNI.
 #[target_feature(enable = "avx512f,avx512vnni")]
@@ -26,6 +26,7 @@ pub(in super::super) fn predict_block<const H: usize>(
     block: usize,
     rows: &mut [LogitRow<'_>; H],
 ) {
+    prefetch(factors);
     let queries = integers(rows);
     let three = _mm512_set1_epi8(3);
     let mut sums = [[_mm512_setzero_si512(); REGISTERS]; H];
@@ -61,15 +62,9 @@ pub(in super::super) fn predict_block<const H: usize>(
     }
 }
 
-/// Fetches words into the cache that are needed soon.
+/// Fetches a part of the index into the cache that is needed soon: the part that begins `AHEAD`
+/// bytes after `numbers`, and is as long.
 #[inline(always)]
-fn prefetch(words: &[u32; BLOCK]) {
-    for line in words.as_chunks::<LANES>().0 {
-        let ahead = line.as_ptr().wrapping_add(AHEAD);
-        #[allow(unsafe_code, reason = "an instruction that takes an address")]
-        // SAFETY: A prefetch of any address is allowed, and has no effect that a program can see.
-        unsafe {
-            _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
-        }
-    }
+fn prefetch<T, const N: usize>(numbers: &[T; N]) {
+    prefetch_from(numbers.as_ptr().wrapping_byte_add(AHEAD), size_of_val(numbers));
 }
