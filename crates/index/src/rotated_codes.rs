@@ -25,6 +25,7 @@
 //! four rows.
 
 mod code_blocks;
+mod code_scan;
 mod scan;
 
 use half::bf16;
@@ -36,13 +37,17 @@ use vattention_core::{
 
 use crate::{Rotation, Segmented};
 use code_blocks::CodeBlocks;
-use scan::{CodeQuery, predict_logits};
+pub use code_scan::CodeScan;
+pub use scan::prefetch;
 
 /// Number of tokens that share a mean.
 const BLOCK: usize = 64;
 
 /// Number of blocks whose means are interleaved.
 const GROUP: usize = 16;
+
+/// Number of tokens whose logits are predicted together, for each row.
+pub const PART: usize = BLOCK * GROUP;
 
 /// Number of elements of a key whose codes share a word.
 const PER_WORD: usize = 16;
@@ -135,25 +140,18 @@ impl RotatedCodes {
     /// If `out` does not have one slice of the length `visible` for each row.
     pub fn logits(&self, rows: &[Row<'_>], picks: &Picks, shrink: f32, out: &mut [&mut [f32]]) {
         assert_eq!(rows.len(), out.len(), "rows");
-        let Some(first) = rows.first() else { return };
-        let (coded, visible) = (self.coded(first), first.visible());
-        let rest_is_picked = (coded..visible).all(|token| picks.contains(token));
-        for (row, out) in rows.iter().zip(&mut *out) {
-            if rest_is_picked {
-                out[coded..].fill(f32::MIN);
-            } else {
-                row.keys().dots(coded..visible, row.query(), &mut out[coded..]);
-            }
+        let scan = self.scan(rows, picks, shrink, 1.0);
+        for tokens in scan.parts() {
+            let mut out: Vec<&mut [f32]> =
+                out.iter_mut().map(|out| &mut out[tokens.clone()]).collect();
+            scan.predict(tokens, 0, &mut out);
         }
-        let query = |row: &Row<'_>| CodeQuery::new(row.query(), &self.rotation, shrink);
-        let queries: Vec<CodeQuery> = rows.iter().map(query).collect();
-        for (queries, out) in
-            queries.chunks(scan::QUERIES_PER_PASS).zip(out.chunks_mut(scan::QUERIES_PER_PASS))
-        {
-            for (tokens, blocks) in self.blocks.segments(coded) {
-                predict_logits(blocks, &self.factors[tokens.clone()], queries, tokens.start, out);
-            }
-        }
+    }
+
+    /// Prepares predictions of the logits of all visible tokens, multiplied by `scale`, for one
+    /// part of the tokens after another. See [`logits`](Self::logits).
+    pub fn scan(&self, rows: &[Row<'_>], picks: &Picks, shrink: f32, scale: f32) -> CodeScan<'_> {
+        CodeScan::new(self, rows, picks, [shrink, scale])
     }
 
     /// Standard deviations of the predictions for the tokens that are visible to a row. O(dim).

@@ -31,8 +31,11 @@
 //! rounding a size results in another design, whose probabilities are exact too.
 //!
 //! Cost: one pass over the index (per visible token and row `head_dim / 4 + 4` bytes of codes,
-//! `head_dim + 14` bytes of copies, or one score; codes are scanned for four rows together), two
-//! passes over the predictions, and for each check one pass over 2 bytes per token.
+//! `head_dim + 14` bytes of copies, or one score; codes are scanned for four rows together), one
+//! pass over the sizes of the rows, and for each check one pass over the sizes, 2 bytes per token.
+//! Predictions become sizes in parts of 1024 tokens, which stay in the first-level cache
+//! (`row_levels.rs`). The sizes of a part are relative to its largest prediction, rounded up to a
+//! whole power of two, until the largest prediction of all parts is known.
 //!
 //! # Guarantee
 //! Totals are unbiased and have the variance `Σ x² (1/π − 1)`, whatever the scores. With copies in
@@ -185,17 +188,17 @@ impl Sampler for PrioritySampler {
         stream: &Stream,
     ) -> Box<dyn Design + 'a> {
         let pilot = self.index.choose_pilot(picks);
-        let mut scans = self.index.scan(rows, picks, &pilot);
-        let certain = always_read(&scans, picks, pilot);
-        let sizes = Sizes::new(&mut scans, picks, certain);
-        Box::new(PriorityDesign::new(scans, sizes, Uniforms::new(stream)))
+        let scan = self.index.scan(rows, picks, &pilot);
+        let certain = always_read(&scan, picks, pilot);
+        let sizes = Sizes::new(&scan, picks, certain);
+        Box::new(PriorityDesign::new(scan, sizes, Uniforms::new(stream)))
     }
 }
 
 /// Independent draws of tokens, whose inclusion probabilities follow from sizes and a threshold.
 struct PriorityDesign<'a> {
-    /// Predictions of the index, one for each row.
-    scans: Vec<Scan<'a>>,
+    /// Predictions of the index.
+    scan: Scan<'a>,
     sizes: Sizes,
     uniforms: Uniforms,
     /// Entry level of each token; computed for the first draw.
@@ -209,9 +212,9 @@ struct PriorityDesign<'a> {
 }
 
 impl<'a> PriorityDesign<'a> {
-    fn new(scans: Vec<Scan<'a>>, sizes: Sizes, uniforms: Uniforms) -> Self {
+    fn new(scan: Scan<'a>, sizes: Sizes, uniforms: Uniforms) -> Self {
         let (drawn, levels) = (Vec::new(), Vec::new());
-        Self { scans, sizes, uniforms, entries: None, threshold: None, drawn, levels }
+        Self { scan, sizes, uniforms, entries: None, threshold: None, drawn, levels }
     }
 
     /// Current threshold. Tokens drawn before there is a threshold have probability 1.
@@ -237,6 +240,10 @@ impl Design for PriorityDesign<'_> {
             self.threshold = Some(self.threshold_for(size));
         }
         if let Some(t) = self.threshold.filter(|&t| last != Some(t)) {
+            // Few samples exceed their expected size by more than a quarter.
+            let expected = (size + size / 4).saturating_sub(before);
+            self.drawn.reserve(expected);
+            self.levels.reserve(expected);
             let new = || EntryLevels::new(self.sizes.levels(), self.uniforms);
             self.entries.get_or_insert_with(new).draw(last, t, &mut self.drawn);
         }
@@ -256,7 +263,7 @@ impl Design for PriorityDesign<'_> {
     }
 
     fn unseen(&self, row: usize, size: usize, shift: f64) -> Option<MissBounds> {
-        let (t, proved) = (self.threshold_for(size), self.scans[row].errors.is_proved());
+        let (t, proved) = (self.threshold_for(size), self.scan.errors[row].is_proved());
         let denominator = self.sizes.log_of_one_draw(row, t, shift).exp();
         Some(MissBounds { numerator: denominator * self.sizes.length(), denominator, proved })
     }
@@ -267,7 +274,7 @@ impl Design for PriorityDesign<'_> {
         row: usize,
         terms: &ProofTerms,
     ) -> Option<SampleProof<'a>> {
-        let bounds = Rigorous::new(terms, &self.scans[row], &self.sizes);
+        let bounds = Rigorous::new(terms, &self.scan, row, &self.sizes)?;
         Some(bounds.proof(sample, &self.drawn, self.current_threshold()))
     }
 }

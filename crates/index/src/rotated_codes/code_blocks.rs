@@ -11,7 +11,7 @@ pub(super) struct CodeBlocks {
     dim: usize,
     /// `[blocks][words][BLOCK]`. The two bits from `8 m + 2 k` on of word `j` are the code of
     /// element `16 j + 4 k + m`.
-    pub(super) words: Vec<u32>,
+    words: Vec<u32>,
     /// Rotated means, `[groups][dim][GROUP]`.
     pub(super) means: Vec<bf16>,
 }
@@ -19,6 +19,11 @@ pub(super) struct CodeBlocks {
 impl CodeBlocks {
     pub(super) fn new(dim: usize) -> Self {
         Self { dim, words: Vec::new(), means: Vec::new() }
+    }
+
+    /// Codes of the blocks from `block` on.
+    pub(super) fn words_from(&self, block: usize) -> &[u32] {
+        &self.words[block * BLOCK * self.words_per_key()..]
     }
 
     /// Number of words of a key's code.

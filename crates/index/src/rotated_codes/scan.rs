@@ -11,7 +11,6 @@ use multiversion::multiversion;
 use multiversion::target::match_target;
 use vattention_core::step::Element;
 
-use super::code_blocks::CodeBlocks;
 use super::{BLOCK, GROUP, PER_WORD};
 use crate::Rotation;
 
@@ -23,6 +22,30 @@ const MAX_INTEGER: f32 = 127.0;
 
 /// `1.5 · 2^23`, whose addition rounds a small number to an integer in the low bits.
 const TO_LOW_BITS: f32 = 12_582_912.0;
+
+/// Bytes of a line of the cache.
+const LINE: usize = 64;
+
+/// Fetches numbers into the cache that are needed soon. Does nothing on machines other than x86-64.
+#[inline]
+pub fn prefetch<T>(numbers: &[T]) {
+    #[cfg(target_arch = "x86_64")]
+    prefetch_from(numbers.as_ptr(), size_of_val(numbers));
+}
+
+/// Fetches bytes from an address on.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn prefetch_from<T>(first: *const T, bytes: usize) {
+    for byte in (0..bytes).step_by(LINE) {
+        let line = first.wrapping_byte_add(byte);
+        #[allow(unsafe_code, reason = "an instruction that takes an address")]
+        // SAFETY: A prefetch of any address is allowed, and has no effect that a program can see.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast());
+        }
+    }
+}
 
 /// A query, rotated and rounded to integers.
 #[derive(Clone, Debug)]
@@ -51,7 +74,17 @@ impl CodeQuery {
         let words = fours.iter().map(|four| u32::from_le_bytes(four.map(|x| x as u8))).collect();
         Self { rotated, words, middle, unit: shrink * (peak / MAX_INTEGER) / 2.0 }
     }
+
+    /// Returns true if the terms of codes are below half of the largest f32, for codes whose factor
+    /// times twice the product with the integers is at most `longest`.
+    pub(super) fn is_finite(&self, longest: f32) -> bool {
+        self.unit * longest < f32::MAX / 2.0
+    }
 }
+
+/// Upper bound on the magnitude of twice the product of a code with the integers of a query, for
+/// each element.
+pub(super) const MOST_CODE: usize = 3 * 127;
 
 /// Number of elements of a query that are compared together.
 const LANES: usize = 16;
@@ -77,97 +110,165 @@ fn round(x: &[f32], peak: f32, out: &mut [i8]) {
 /// Integer product of each token's code in a block with the integers of a query.
 type BlockProducts = [i32; BLOCK];
 
-/// Predicts the logits of the first tokens of `blocks`, whose `factors` are given, and writes them
-/// to `out`, `[queries][..]`, from token `first` on. The tokens are complete blocks.
+/// Predicts the logits of the tokens whose codes begin `words`, one for each of `factors`, and
+/// writes them to `out`, `[queries][..]`, from token `first` on. The tokens are complete blocks,
+/// whose centres are given with the number from one query to the next.
+pub(super) fn predict_logits<R: AsMut<[f32]>>(
+    words: &[u32],
+    factors: &[bf16],
+    queries: &[CodeQuery],
+    (centres, stride): (&[f32], usize),
+    first: usize,
+    out: &mut [R],
+) {
+    let rows = out.iter_mut().map(|out| &mut out.as_mut()[first..][..factors.len()]);
+    let mut rows = rows.zip(queries).zip(centres.chunks(stride.max(1)));
+    let mut next = || {
+        let ((out, query), centres) = rows.next().expect("one row for each query");
+        LogitRow { query, centres, out: out.as_chunks_mut().0 }
+    };
+    match queries.len() {
+        1 => predict([next()], words, factors),
+        2 => predict([next(), next()], words, factors),
+        3 => predict([next(), next(), next()], words, factors),
+        _ => predict([next(), next(), next(), next()], words, factors),
+    }
+}
+
+/// A query and its logits.
+pub(super) struct LogitRow<'a> {
+    pub(super) query: &'a CodeQuery,
+    /// Products of the query with the means of blocks, `[blocks]`.
+    pub(super) centres: &'a [f32],
+    /// Predicted logits, `[blocks]`.
+    pub(super) out: &'a mut [[f32; BLOCK]],
+}
+
+/// See [`predict_logits`].
 #[multiversion(targets(
     "x86_64+avx512f+avx512bw+avx512vl+avx512dq+avx512vnni+fma+f16c",
     "x86_64+avx2+fma+f16c"
 ))]
-pub(super) fn predict_logits(
-    blocks: &CodeBlocks,
-    factors: &[bf16],
-    queries: &[CodeQuery],
-    first: usize,
-    out: &mut [&mut [f32]],
-) {
-    let Some(query) = queries.first() else { return };
-    let (CodeBlocks { words, means, .. }, dim) = (blocks, query.rotated.len());
-    let per_block = dim.div_ceil(PER_WORD) * BLOCK;
-    // The last query is repeated if there are fewer than `QUERIES_PER_PASS`.
-    let query = |i: usize| &queries[i.min(queries.len() - 1)];
-    let integers: [&[u32]; QUERIES_PER_PASS] = std::array::from_fn(|i| &query(i).words[..]);
-    let rotated: [&[f32]; QUERIES_PER_PASS] = std::array::from_fn(|i| &query(i).rotated[..]);
-    let (mut products, mut centres) =
-        ([[0; BLOCK]; QUERIES_PER_PASS], [[0.0; GROUP]; QUERIES_PER_PASS]);
-    for (block, words) in words.chunks_exact(per_block).enumerate().take(factors.len() / BLOCK) {
-        let place = block % GROUP;
-        if place == 0 {
-            centres = products_with_means(rotated, &means[block * dim..][..GROUP * dim]);
-        }
+fn predict<const H: usize>(mut rows: [LogitRow<'_>; H], words: &[u32], factors: &[bf16]) {
+    let per_block = rows[0].query.words.len() / 4 * BLOCK;
+    let factors = factors.as_chunks::<BLOCK>().0;
+    for (block, (words, factors)) in words.chunks_exact(per_block).zip(factors).enumerate() {
         #[allow(unsafe_code, unused_unsafe, reason = "safe only in a version for these machines")]
         {
             match_target! {
-                "x86_64+avx512f+avx512vnni" => {
-                    // SAFETY: This arm is compiled only where these instructions are enabled: by
-                    // this version of the function, or for the whole build.
-                    unsafe {
-                        match queries.len() {
-                            1 => vnni::products::<1>(words, integers, &mut products),
-                            2 => vnni::products::<2>(words, integers, &mut products),
-                            3 => vnni::products::<3>(words, integers, &mut products),
-                            _ => vnni::products::<4>(words, integers, &mut products),
-                        }
-                    }
-                }
-                "x86_64+avx2" => {
-                    // SAFETY: As above.
-                    unsafe {
-                        match queries.len() {
-                            1 => avx2::products::<1>(words, integers, &mut products),
-                            2 => avx2::products::<2>(words, integers, &mut products),
-                            3 => avx2::products::<3>(words, integers, &mut products),
-                            _ => avx2::products::<4>(words, integers, &mut products),
-                        }
-                    }
-                }
-                _ => products_plain(words, &integers[..queries.len()], &mut products),
-            }
-        }
-        let factors = &factors[block * BLOCK..][..BLOCK];
-        for (i, (query, out)) in queries.iter().zip(&mut *out).enumerate() {
-            let (centre, out) = (centres[i][place], &mut out[first + block * BLOCK..][..BLOCK]);
-            for ((out, factor), product) in out.iter_mut().zip(factors).zip(&products[i]) {
-                // Codes 0, 1, 2, 3 represent −3/2, −1/2, 1/2, 3/2.
-                let twice = (2 * product - query.middle) as f32;
-                *out = centre + query.unit * factor.wide() * twice;
+                // SAFETY: This arm is compiled only where these instructions are enabled: by this
+                // version of the function, or for the whole build.
+                "x86_64+avx512f+avx512vnni" => unsafe {
+                    vnni::predict_block(words, factors, block, &mut rows);
+                },
+                // SAFETY: As above.
+                "x86_64+avx2+fma" => unsafe {
+                    avx2::predict_block(words, factors, block, &mut rows);
+                },
+                _ => predict_block(words, factors, block, &mut rows),
             }
         }
     }
 }
 
-/// Products of rotated queries with the means of a group of blocks `[dim][GROUP]`, summed in an
-/// order that does not depend on the machine.
-#[inline(always)]
-fn products_with_means(
-    queries: [&[f32]; QUERIES_PER_PASS],
-    means: &[bf16],
-) -> [[f32; GROUP]; QUERIES_PER_PASS] {
-    let mut sums = [[0.0_f32; GROUP]; QUERIES_PER_PASS];
-    for (i, means) in means.as_chunks::<GROUP>().0.iter().enumerate() {
-        for (sums, query) in sums.iter_mut().zip(queries) {
-            let q = query[i];
-            for (sum, mean) in sums.iter_mut().zip(means) {
-                *sum += q * mean.wide();
-            }
-        }
-    }
-    sums
-}
-
-/// Portable version of [`avx2::products`] and [`vnni::products`].
+/// Predicts the logits of a block, whose codes and factors are given.
 #[inline(always)]
 #[allow(dead_code, reason = "a build for AVX2 or VNNI alone never calls it")]
-pub(super) fn products_plain(words: &[u32], queries: &[&[u32]], out: &mut [BlockProducts]) {
+pub(super) fn predict_block<const H: usize>(
+    words: &[u32],
+    factors: &[bf16; BLOCK],
+    block: usize,
+    rows: &mut [LogitRow<'_>; H],
+) {
+    let mut products = [[0; BLOCK]; H];
+    multiply(words, integers(rows), &mut products);
+    add_centres(&products, factors, block, rows);
+}
+
+/// Integers of the queries of rows.
+#[inline(always)]
+fn integers<'a, const H: usize>(rows: &[LogitRow<'a>; H]) -> [&'a [u32]; H] {
+    std::array::from_fn(|i| &rows[i].query.words[..])
+}
+
+/// Computes the logits of a block from its products with the integers of queries.
+#[inline(always)]
+fn add_centres<const H: usize>(
+    products: &[BlockProducts; H],
+    factors: &[bf16; BLOCK],
+    block: usize,
+    rows: &mut [LogitRow<'_>; H],
+) {
+    for (row, products) in rows.iter_mut().zip(products) {
+        let (centre, out) = (row.centres[block], &mut row.out[block]);
+        let (unit, middle) = (row.query.unit, row.query.middle);
+        for ((out, factor), product) in out.iter_mut().zip(factors).zip(products) {
+            // Codes 0, 1, 2, 3 represent −3/2, −1/2, 1/2, 3/2.
+            let twice = (2 * product - middle) as f32;
+            *out = (unit * factor.wide()).mul_add(twice, centre);
+        }
+    }
+}
+
+/// Computes the products of up to [`QUERIES_PER_PASS`] queries with the means of consecutive
+/// blocks, `[groups][dim][GROUP]`, multiplied by `scale`. Writes those of the first `count` blocks
+/// to `out`, `[queries][stride]`.
+pub(super) fn predict_centres(
+    means: &[bf16],
+    queries: &[CodeQuery],
+    scale: f32,
+    out: &mut [f32],
+    [count, stride]: [usize; 2],
+) {
+    let mut rows = out.chunks_mut(stride.max(1));
+    let mut next = || &mut rows.next().expect("one row for each query")[..count];
+    match queries {
+        [a] => multiply_means(&columns([a]), means, scale, [next()]),
+        [a, b] => multiply_means(&columns([a, b]), means, scale, [next(), next()]),
+        [a, b, c] => {
+            multiply_means(&columns([a, b, c]), means, scale, [next(), next(), next()]);
+        }
+        [a, b, c, d, ..] => {
+            let out = [next(), next(), next(), next()];
+            multiply_means(&columns([a, b, c, d]), means, scale, out);
+        }
+        [] => {}
+    }
+}
+
+/// Rotated queries, `[dim][queries]`.
+fn columns<const H: usize>(queries: [&CodeQuery; H]) -> Vec<[f32; H]> {
+    (0..queries[0].rotated.len()).map(|i| queries.map(|query| query.rotated[i])).collect()
+}
+
+/// See [`predict_centres`]. Sums are computed in an order that does not depend on the machine.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma", "x86_64+avx2+fma"))]
+fn multiply_means<const H: usize>(
+    queries: &[[f32; H]],
+    means: &[bf16],
+    scale: f32,
+    mut out: [&mut [f32]; H],
+) {
+    for (group, means) in means.chunks_exact(GROUP * queries.len()).enumerate() {
+        let mut sums = [[0.0_f32; GROUP]; H];
+        for (query, means) in queries.iter().zip(means.as_chunks::<GROUP>().0) {
+            for row in 0..H {
+                for i in 0..GROUP {
+                    sums[row][i] = query[row].mul_add(means[i].wide(), sums[row][i]);
+                }
+            }
+        }
+        for (sums, out) in sums.iter().zip(&mut out) {
+            for (out, sum) in out[group * GROUP..].iter_mut().zip(sums) {
+                *out = sum * scale;
+            }
+        }
+    }
+}
+
+/// Computes the products of a block's codes with the integers of queries.
+#[inline(always)]
+fn multiply<const H: usize>(words: &[u32], queries: [&[u32]; H], out: &mut [BlockProducts; H]) {
     for (query, out) in queries.iter().zip(out) {
         out.fill(0);
         for (words, query) in words.chunks_exact(BLOCK).zip(query.chunks_exact(4)) {

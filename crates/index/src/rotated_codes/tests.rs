@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use vattention_core::{Shape, Site, Step};
 
+use super::scan::{CodeQuery, LogitRow};
 use super::*;
 
 /// Random keys `[tokens · dim]` with a mean that differs from block to block.
@@ -146,61 +147,80 @@ fn equal_tiny_and_huge_keys_are_scored() {
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-    /// Products by vector instructions equal those of the portable version.
+    /// Predictions by vector instructions equal those of the portable version.
     #[test]
-    fn products_are_the_same_on_every_machine(
+    fn predictions_are_the_same_on_every_machine(
         words in prop::collection::vec(any::<u32>(), 20 * BLOCK),
-        integers in prop::collection::vec(-127_i8..=127, 4 * 20 * PER_WORD),
+        factors in prop::collection::vec(0.0_f32..3.0, BLOCK),
+        queries in prop::collection::vec(-9.0_f32..9.0, 4 * 20 * PER_WORD),
         used in 1_usize..=20,
+        centre in -300.0_f32..300.0,
     ) {
-        let packed: Vec<u32> = integers
-            .chunks_exact(4)
-            .map(|four| u32::from_le_bytes([0, 1, 2, 3].map(|i| four[i] as u8)))
+        let dim = used * PER_WORD;
+        let rotation = Rotation::new(dim, &Stream::new(&site(dim), 0, 0, 0));
+        let queries: Vec<CodeQuery> = queries
+            .chunks_exact(20 * PER_WORD)
+            .map(|query| CodeQuery::new(&query[..dim], &rotation, 0.9))
             .collect();
-        let queries: [&[u32]; 4] = std::array::from_fn(|i| &packed[i * 80..][..4 * used]);
-        let words = &words[..used * BLOCK];
-        let mut plain = [[0; BLOCK]; 4];
-        scan::products_plain(words, &queries, &mut plain);
-        for products in PRODUCTS {
-            let mut vector = [[0; BLOCK]; 4];
-            products(words, queries, &mut vector);
-            prop_assert_eq!(plain, vector);
+        let factors: Vec<bf16> = factors.into_iter().map(bf16::from_f32).collect();
+        let block = (&words[..used * BLOCK], factors.as_array().expect("a block"));
+        let plain = predict_with(predict_plain, block, &queries, centre);
+        for predict in [predict_by_avx2, predict_by_vnni] {
+            prop_assert_eq!(&plain, &predict_with(predict, block, &queries, centre));
         }
-        prop_assert!(plain.iter().flatten().all(|x| x.abs() <= (used * PER_WORD * 3 * 127) as i32));
     }
 }
 
-/// Function that computes the products of words of codes with four queries.
-type ProductsFunction = fn(&[u32], [&[u32]; 4], &mut [[i32; BLOCK]; 4]);
+/// Codes and factors of a block.
+type CodeBlock<'a> = (&'a [u32], &'a [bf16; BLOCK]);
 
-/// Functions that use the vector instructions in their names, or the portable version if the
-/// machine lacks them.
-const PRODUCTS: [ProductsFunction; 2] = [products_by_avx2, products_by_vnni];
+/// Predicts the logits of a block for four queries.
+fn predict_with(
+    predict: fn(CodeBlock<'_>, &mut [LogitRow<'_>; 4]),
+    block: CodeBlock<'_>,
+    queries: &[CodeQuery],
+    centre: f32,
+) -> Vec<[f32; BLOCK]> {
+    let (centres, mut out) = ([centre], vec![[0.0; BLOCK]; 4]);
+    let mut slots = out.chunks_exact_mut(1);
+    let mut rows = std::array::from_fn(|i| {
+        let out = slots.next().expect("four rows");
+        LogitRow { query: &queries[i], centres: &centres, out }
+    });
+    predict(block, &mut rows);
+    out
+}
 
-#[multiversion(targets("x86_64+avx2"))]
-fn products_by_avx2(words: &[u32], queries: [&[u32]; 4], out: &mut [[i32; BLOCK]; 4]) {
+fn predict_plain((words, factors): CodeBlock<'_>, rows: &mut [LogitRow<'_>; 4]) {
+    scan::predict_block(words, factors, 0, rows);
+}
+
+/// Predicts by AVX2, or by the portable version if the machine lacks it.
+#[multiversion(targets("x86_64+avx2+fma"))]
+fn predict_by_avx2((words, factors): CodeBlock<'_>, rows: &mut [LogitRow<'_>; 4]) {
     #[allow(unsafe_code, unused_unsafe, reason = "safe only in a version for these machines")]
     {
         multiversion::target::match_target! {
-            "x86_64+avx2" => {
+            "x86_64+avx2+fma" => {
                 // SAFETY: This arm is compiled only where these instructions are enabled.
-                unsafe { scan::avx2::products::<4>(words, queries, out) }
+                unsafe { scan::avx2::predict_block(words, factors, 0, rows) }
             }
-            _ => scan::products_plain(words, &queries, out),
+            _ => scan::predict_block(words, factors, 0, rows),
         }
     }
 }
 
+/// Predicts by VNNI, or by the portable version if the machine lacks it.
 #[multiversion(targets("x86_64+avx512f+avx512vnni"))]
-fn products_by_vnni(words: &[u32], queries: [&[u32]; 4], out: &mut [[i32; BLOCK]; 4]) {
+fn predict_by_vnni((words, factors): CodeBlock<'_>, rows: &mut [LogitRow<'_>; 4]) {
     #[allow(unsafe_code, unused_unsafe, reason = "safe only in a version for these machines")]
     {
         multiversion::target::match_target! {
             "x86_64+avx512f+avx512vnni" => {
                 // SAFETY: This arm is compiled only where these instructions are enabled.
-                unsafe { scan::vnni::products::<4>(words, queries, out) }
+                unsafe { scan::vnni::predict_block(words, factors, 0, rows) }
             }
-            _ => scan::products_plain(words, &queries, out),
+            _ => scan::predict_block(words, factors, 0, rows),
         }
     }
 }

@@ -12,8 +12,11 @@ use vattention_core::sample::Uniforms;
 use vattention_core::step::Scratch;
 
 use super::level::uniform;
-use super::row_levels::{LANES, padded};
+use super::row_levels::padded;
 use super::sizes::{FIXED, LEAST};
+
+/// Number of tokens whose draws are computed together.
+const LANES: usize = 64;
 
 /// Entry level of a token that is drawn at every threshold.
 const ALWAYS: i16 = i16::MIN;
@@ -90,12 +93,22 @@ fn entries(sizes: &[i16; LANES], uniforms: Uniforms, first: u32) -> [i16; LANES]
     entries
 }
 
+/// Number of tokens that are collected before they are appended.
+const COLLECTED: usize = 256;
+
+/// Number of tokens of a chunk that are collected without branches; few chunks have more.
+const USUAL: usize = 4;
+
 /// Appends the tokens whose entry levels are at least `from` and below `to`, ascending.
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
+#[multiversion(targets(
+    "x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c+bmi1+popcnt",
+    "x86_64+avx2+fma+bmi1+popcnt"
+))]
 fn append_between(entries: &[i16], from: i16, to: i16, out: &mut Vec<u32>) {
     let (whole, rest) = entries.as_chunks::<LANES>();
     let last = padded(rest, NEVER);
     let mut hits = [0_u8; LANES];
+    let (mut tokens, mut len) = ([0; COLLECTED + LANES], 0);
     for i in 0..=whole.len() {
         let (entries, first) = (whole.get(i).unwrap_or(&last), (i * LANES) as u32);
         for lane in 0..LANES {
@@ -110,11 +123,25 @@ fn append_between(entries: &[i16], from: i16, to: i16, out: &mut Vec<u32>) {
             "x86_64+avx2" => unsafe { pack_bits_avx2(&hits) },
             _ => pack_bits(&hits),
         };
-        while bits != 0 {
-            out.push(first + bits.trailing_zeros());
-            bits &= bits - 1;
+        let count = bits.count_ones() as usize;
+        let (usual, others) = tokens[len..len + LANES].split_at_mut(USUAL);
+        for token in usual {
+            *token = first + bits.trailing_zeros();
+            bits &= bits.wrapping_sub(1);
+        }
+        if bits != 0 {
+            for token in &mut others[..count - USUAL] {
+                *token = first + bits.trailing_zeros();
+                bits &= bits - 1;
+            }
+        }
+        len += count;
+        if len > COLLECTED {
+            out.extend_from_slice(&tokens[..len]);
+            len = 0;
         }
     }
+    out.extend_from_slice(&tokens[..len]);
 }
 
 /// Packs bytes, each of which is 0 or 1, into bits.

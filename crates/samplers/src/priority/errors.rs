@@ -17,15 +17,17 @@
 //! Tokens whose exponent exceeds [`LIMIT`] are always read: their scores carry almost no
 //! information.
 
+use std::ops::Range;
+
 use half::bf16;
 use vattention_core::{
     Picks, SoftmaxForm,
     step::{Element, Scratch},
 };
-use vattention_index::CodeDeviations;
+use vattention_index::{CodeDeviations, CodeScan, PART};
 
 use super::keys;
-use super::level::{STEPS_TO_E, low_bits};
+use super::level::STEPS_TO_E;
 
 /// `z`: the guard covers errors of a code up to this number of standard deviations.
 const GUARD: f32 = 2.82;
@@ -36,19 +38,48 @@ const GUARD_OFFSET: f32 = 2.65;
 /// Largest exponent of a token that is drawn at random: σ = 3 for codes.
 const LIMIT: f32 = 3.0 * GUARD - GUARD_OFFSET;
 
-/// Predictions of the logits of one row.
+/// Predictions of the logits of rows that share a token list.
 #[derive(Debug)]
 pub(super) struct Scan<'a> {
-    /// Approximate logits, `[visible]`.
-    pub(super) scores: Scratch<f32>,
-    /// Largest score; infinite or NaN if any score is.
-    pub(super) largest: f32,
+    pub(super) scores: Scores<'a>,
+    /// True if all scores are finite.
+    pub(super) is_finite: bool,
+    /// Errors of the scores of each row.
+    pub(super) errors: Vec<LogitErrors<'a>>,
     /// Upper bounds on the norms of the values, `[visible]`.
     pub(super) norms: &'a [bf16],
     /// Largest of the norms.
     pub(super) longest: bf16,
-    /// Errors of the scores.
-    pub(super) errors: LogitErrors<'a>,
+}
+
+/// Approximate logits.
+#[derive(Debug)]
+pub(super) enum Scores<'a> {
+    /// Predictions by codes, in steps, for one part of the tokens after another.
+    Codes(CodeScan<'a>),
+    /// Logits, `[rows][visible]`.
+    Stored(Vec<Scratch<f32>>),
+}
+
+impl Scores<'_> {
+    /// Writes the scores of some rows, from `row` on, to `out`, for a part of the tokens. They are
+    /// steps. Elements after the last token are set to the least f32.
+    pub(super) fn predict_part(&self, tokens: Range<usize>, row: usize, out: &mut [[f32; PART]]) {
+        let len = tokens.len();
+        match self {
+            Self::Codes(scan) => scan.predict(tokens, row, out),
+            Self::Stored(scores) => {
+                for (scores, out) in scores[row..].iter().zip(&mut *out) {
+                    for (out, score) in out.iter_mut().zip(&scores[tokens.clone()]) {
+                        *out = score * STEPS_TO_E;
+                    }
+                }
+            }
+        }
+        for out in out {
+            out[len..].fill(f32::MIN);
+        }
+    }
 }
 
 /// Bounds on, or standard deviations of, the amount by which logits exceed scores.
@@ -66,12 +97,15 @@ pub(super) enum LogitErrors<'a> {
 }
 
 impl LogitErrors<'_> {
-    /// Caps `scores`, which predict products of queries and keys, `[visible]`, and returns the
-    /// errors of the capped scores.
-    pub(super) fn cap(self, scores: &mut [f32], form: SoftmaxForm<'_>) -> Self {
+    /// Caps `scores`, which predict products of queries and keys, `[visible]`, and replaces their
+    /// errors by those of the capped scores. Does nothing if the layer does not cap logits.
+    pub(super) fn cap(&mut self, scores: &mut [f32], form: SoftmaxForm<'_>) {
+        if form.soft_cap.is_none() {
+            return;
+        }
         let mut exponents = Scratch::new(scores.len());
         exponents.fill(0.0);
-        match &self {
+        match &*self {
             Self::Proved(errors) => {
                 for (exponent, &radius) in exponents.iter_mut().zip(errors.radii) {
                     *exponent = bound_exponent(radius, errors);
@@ -82,7 +116,7 @@ impl LogitErrors<'_> {
                     *exponent = deviation_exponent(codes.unit * factor.wide());
                 }
             }
-            Self::Common(_) | Self::Capped { .. } => return self,
+            Self::Common(_) | Self::Capped { .. } => return,
         }
         for (exponent, score) in exponents.iter_mut().zip(&*scores) {
             *exponent += score;
@@ -94,7 +128,7 @@ impl LogitErrors<'_> {
         for (exponent, score) in exponents.iter_mut().zip(&*scores) {
             *exponent = *exponent - score + rounding;
         }
-        Self::Capped { exponents, proved: self.is_proved() }
+        *self = Self::Capped { exponents, proved: self.is_proved() };
     }
 
     /// Bound common to all tokens, which sizes do not include; 0 if there is none.
@@ -144,12 +178,11 @@ impl LogitErrors<'_> {
 /// Tokens that are not picked but always read, ascending: the pilot, or the tokens whose exponent
 /// exceeds the limit for any row. If any score is not finite, all tokens that are not picked are
 /// always read. O(1) if no exponent can exceed the limit, else O(visible · rows).
-pub(super) fn always_read(scans: &[Scan<'_>], picks: &Picks, pilot: Vec<usize>) -> Vec<usize> {
-    if scans.iter().any(|scan| !scan.largest.is_finite()) {
+pub(super) fn always_read(scan: &Scan<'_>, picks: &Picks, pilot: Vec<usize>) -> Vec<usize> {
+    if !scan.is_finite {
         return picks.residual().collect();
     }
-    let errors: Vec<_> =
-        scans.iter().map(|scan| &scan.errors).filter(|errors| errors.may_exceed()).collect();
+    let errors: Vec<_> = scan.errors.iter().filter(|errors| errors.may_exceed()).collect();
     if errors.is_empty() {
         return pilot;
     }
@@ -163,6 +196,22 @@ pub(super) fn deviation_exponent(sigma: f32) -> f32 {
     if guard > mean { guard } else { mean }
 }
 
+/// Function from the factor of a code to the exponent of its token, in steps; `σ` is
+/// `unit · factor`. The function is that of [`deviation_exponent`], except for rounding.
+#[inline(always)]
+pub(super) fn guarded_exponent(unit: f32) -> impl Fn(f32) -> f32 {
+    // Half of the square of `scale · σ` is `σ²/2` in steps.
+    let scale = (0.5 * STEPS_TO_E).sqrt();
+    let [unit, guard, offset] =
+        [unit * scale, GUARD * STEPS_TO_E / scale, GUARD_OFFSET * STEPS_TO_E];
+    #[inline(always)]
+    move |factor| {
+        let sigma = unit * factor;
+        let [mean, guard] = [sigma * sigma, guard.mul_add(sigma, -offset)];
+        if guard > mean { guard } else { mean }
+    }
+}
+
 /// Exponent of a copy with the error bound `radius`, the `r` of [`keys`].
 #[inline(always)]
 pub(super) fn bound_exponent(radius: f32, errors: &keys::KeyErrors<'_>) -> f32 {
@@ -173,14 +222,6 @@ pub(super) fn bound_exponent(radius: f32, errors: &keys::KeyErrors<'_>) -> f32 {
 #[inline(always)]
 fn is_beyond(exponent: f32) -> bool {
     exponent > LIMIT || exponent.is_nan()
-}
-
-/// Exponent in steps of a level, as the [lower bits](low_bits) of the result. It is clamped to the
-/// limit: sizes of tokens beyond the limit are not used.
-#[inline(always)]
-pub(super) fn steps(exponent: f32) -> u32 {
-    let exponent = if exponent < LIMIT { exponent } else { LIMIT };
-    low_bits(exponent * STEPS_TO_E)
 }
 
 #[cfg(test)]

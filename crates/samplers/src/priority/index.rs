@@ -9,8 +9,9 @@ use vattention_core::{
 use vattention_index::RotatedCodes;
 
 use super::LogitIndex;
-use super::errors::{LogitErrors, Scan};
+use super::errors::{LogitErrors, Scan, Scores};
 use super::keys::{RoundedKeys, norm};
+use super::level::STEPS_TO_E;
 use super::pilot::{choose_pilot, predict};
 
 /// Shrinkage of the code's term of a logit: the largest of noisy estimates overshoot. It equals
@@ -92,43 +93,59 @@ impl LogitPredictor {
         if let LogitSource::Selectors = self.logits { choose_pilot(picks) } else { Vec::new() }
     }
 
-    /// Predicts the logits of the tokens that are visible to rows of one step. One pass over the
-    /// index for each row; one pass over codes serves four rows.
-    pub(super) fn scan<'a>(
-        &'a self,
-        rows: &[Row<'a>],
-        picks: &Picks,
-        pilot: &[usize],
-    ) -> Vec<Scan<'a>> {
-        let mut scores: Vec<Scratch<f32>> =
-            rows.iter().map(|row| Scratch::new(row.visible())).collect();
-        if let LogitSource::Codes(codes) = &self.logits {
-            let mut out: Vec<&mut [f32]> = scores.iter_mut().map(|out| &mut **out).collect();
-            codes.logits(rows, picks, SHRINK, &mut out);
-        }
-        let mut scans = Vec::with_capacity(rows.len());
-        for (row, mut scores) in rows.iter().zip(scores) {
-            let mut errors = match &self.logits {
-                LogitSource::Codes(codes) => LogitErrors::Deviations(codes.deviations(row)),
-                LogitSource::Keys(keys) => {
-                    keys.score(row, &mut scores);
-                    LogitErrors::Proved(keys.errors(row))
+    /// Predicts the logits of the tokens that are visible to rows of one step. Predictions by codes
+    /// are computed later, unless the layer caps logits.
+    pub(super) fn scan<'a>(&'a self, rows: &[Row<'a>], picks: &Picks, pilot: &[usize]) -> Scan<'a> {
+        let visible = rows[0].visible();
+        let (norms, longest) = (&self.norms[..visible], self.longest.max_of_first(visible));
+        let mut scan = Scan {
+            scores: Scores::Stored(Vec::new()),
+            is_finite: true,
+            errors: Vec::with_capacity(rows.len()),
+            norms,
+            longest: bf16::from_f64(longest),
+        };
+        let mut scores: Vec<Scratch<f32>> = Vec::new();
+        match &self.logits {
+            LogitSource::Codes(codes) => {
+                let errors = |row| LogitErrors::Deviations(codes.deviations(row));
+                scan.errors.extend(rows.iter().map(errors));
+                if rows.iter().all(|row| row.form().soft_cap.is_none()) {
+                    let steps = codes.scan(rows, picks, SHRINK, STEPS_TO_E);
+                    scan.is_finite = steps.is_finite();
+                    scan.scores = Scores::Codes(steps);
+                    return scan;
                 }
-                LogitSource::Selectors => {
-                    LogitErrors::Common(DEVIATIONS * predict(row, picks, pilot, &mut scores))
-                }
-            };
-            let mut largest = find_largest(&scores);
-            // A cap would hide scores that are not finite.
-            if row.form().soft_cap.is_some() && largest.is_finite() {
-                errors = errors.cap(&mut scores, row.form());
-                largest = find_largest(&scores);
+                scores.extend(rows.iter().map(|_| Scratch::new(visible)));
+                let mut out: Vec<&mut [f32]> = scores.iter_mut().map(|out| &mut **out).collect();
+                codes.logits(rows, picks, SHRINK, &mut out);
             }
-            let norms = &self.norms[..row.visible()];
-            let longest = bf16::from_f64(self.longest.max_of_first(row.visible()));
-            scans.push(Scan { scores, largest, norms, longest, errors });
+            LogitSource::Keys(keys) => {
+                for row in rows {
+                    let mut out = Scratch::new(visible);
+                    keys.score(row, &mut out);
+                    scores.push(out);
+                    scan.errors.push(LogitErrors::Proved(keys.errors(row)));
+                }
+            }
+            LogitSource::Selectors => {
+                for row in rows {
+                    let mut out = Scratch::new(visible);
+                    let deviation = predict(row, picks, pilot, &mut out);
+                    scores.push(out);
+                    scan.errors.push(LogitErrors::Common(DEVIATIONS * deviation));
+                }
+            }
         }
-        scans
+        // A cap would hide scores that are not finite.
+        scan.is_finite = scores.iter().all(|scores| are_finite(scores));
+        if scan.is_finite {
+            for ((row, scores), errors) in rows.iter().zip(&mut scores).zip(&mut scan.errors) {
+                errors.cap(scores, row.form());
+            }
+        }
+        scan.scores = Scores::Stored(scores);
+        scan
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -141,27 +158,20 @@ impl LogitPredictor {
     }
 }
 
-/// Number of elements that are compared together.
+/// Number of elements that are checked together.
 const LANES: usize = 64;
 
-/// Largest number; infinite or NaN if any number is.
+/// Returns true if all numbers are finite.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma+f16c", "x86_64+avx2+fma"))]
-fn find_largest(numbers: &[f32]) -> f32 {
-    let (mut most, mut zeros) = ([f32::NEG_INFINITY; LANES], [0.0_f32; LANES]);
-    let (whole, rest) = numbers.as_chunks::<LANES>();
-    for numbers in whole {
-        for lane in 0..LANES {
-            let x = numbers[lane];
-            most[lane] = if x > most[lane] { x } else { most[lane] };
+fn are_finite(numbers: &[f32]) -> bool {
+    let mut zeros = [0.0_f32; LANES];
+    for numbers in numbers.chunks(LANES) {
+        for (zero, x) in zeros.iter_mut().zip(numbers) {
             // NaN unless `x` is finite.
-            zeros[lane] += 0.0 * x;
+            *zero += 0.0 * x;
         }
     }
-    for (lane, &x) in rest.iter().enumerate() {
-        most[lane] = if x > most[lane] { x } else { most[lane] };
-        zeros[lane] += 0.0 * x;
-    }
-    most.into_iter().fold(f32::NEG_INFINITY, f32::max) + zeros.iter().sum::<f32>()
+    zeros.iter().sum::<f32>() == 0.0
 }
 
 /// Smallest bf16 that is at least `x`, for `x ≥ 0`.

@@ -21,7 +21,8 @@ pub(super) const ONE: i16 = 127 * STEPS;
 ///   two, and one step, as it rounds down;
 /// - of a score to the nearest step: half a step;
 /// - of the exponent of the score's error to the nearest step: half a step;
-/// - of operations in f32: 0.01 steps.
+/// - of operations in f32: 0.01 steps. The error of a conversion of scores to steps, which is
+///   relative to the score, is not included.
 pub(super) const SLACK: f64 = 0.0861 / 2.0 + 2.01 / STEPS as f64;
 
 /// Number that a level represents.
@@ -30,15 +31,9 @@ pub(super) fn number(level: i16) -> f32 {
     f32::from_bits((level as u32) << 16)
 }
 
-/// Addend that rounds an f32 to an integer: the sum has no fractional bits, and its lower bits are
-/// those of the integer.
-const WHOLE: f32 = 12_582_912.0;
-
-/// Bits of which the lower 16 are those of the integer nearest to a number between ±32,000.
-#[inline(always)]
-pub(super) fn low_bits(x: f32) -> u32 {
-    (x + WHOLE).to_bits()
-}
+/// Addend that rounds an f32 between ±2²² to an integer: the sum has no fractional bits, and its
+/// lower bits are those of the integer.
+pub(super) const WHOLE: f32 = 12_582_912.0;
 
 /// Half of the binary logarithm of a number of at least 1, in steps, rounded down.
 #[inline(always)]
@@ -67,7 +62,7 @@ mod tests {
             assert!(line >= power && line <= 1.0615 * power, "{i}");
         }
         for x in [-15_360.0, -0.6, 0.4, 3.0, 31_999.0_f32] {
-            assert_eq!(f32::from(low_bits(x) as i16), x.round());
+            assert_eq!(f32::from((x + WHOLE).to_bits() as i16), x.round());
         }
         for i in 0..4000_u32 {
             let x = 1.0 + (i * i % 977) as f32 * 1.7_f32.powi((i % 40) as i32);

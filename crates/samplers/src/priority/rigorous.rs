@@ -41,16 +41,19 @@ pub(super) struct Rigorous<'a> {
 }
 
 impl<'a> Rigorous<'a> {
-    pub(super) fn new(terms: &ProofTerms, scan: &Scan<'_>, sizes: &'a Sizes) -> Self {
+    /// Returns `None` if the scores of the row are not stored.
+    pub(super) fn new(
+        terms: &ProofTerms,
+        scan: &Scan<'_>,
+        row: usize,
+        sizes: &'a Sizes,
+    ) -> Option<Self> {
         let checks: Vec<_> = check_sizes(terms.base, terms.limit, sizes.residual())
             .map(|size| (size, sizes.threshold(size)))
             .collect();
-        Self {
-            sizes,
-            tokens: TokenBounds::new(scan, sizes, terms.shift),
-            delta: terms.delta / (EVENTS * checks.len() as f64),
-            checks,
-        }
+        let tokens = TokenBounds::new(scan, row, sizes, terms.shift)?;
+        let delta = terms.delta / (EVENTS * checks.len() as f64);
+        Some(Self { sizes, tokens, delta, checks })
     }
 
     /// Radii at the sizes whose threshold is `t` or more. `drawn` are the tokens of the sample,
@@ -172,10 +175,10 @@ mod tests {
         index.append(&head.part(0..100));
         let step = head.step(100);
         let picks = Picks::new(100);
-        let mut scans = index.scan(&[step.row(0)], &picks, &[]);
-        let sizes = Sizes::new(&mut scans, &picks, Vec::new());
+        let scan = index.scan(&[step.row(0)], &picks, &[]);
+        let sizes = Sizes::new(&scan, &picks, Vec::new());
         let terms = ProofTerms { delta: 0.2, base, limit: 100, shift: 0.0 };
-        check(&Rigorous::new(&terms, &scans[0], &sizes));
+        check(&Rigorous::new(&terms, &scan, 0, &sizes).expect("scores are stored"));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use multiversion::multiversion;
 use vattention_core::step::{exponentials, largest};
 
-use super::errors::Scan;
+use super::errors::{Scan, Scores};
 use super::level::number;
 use super::sizes::{Sizes, probability_level};
 
@@ -37,13 +37,14 @@ pub(super) struct TermBounds {
 }
 
 impl TokenBounds {
-    /// Computes the bounds from the predictions of one row. Weights are relative to the logit
-    /// `shift`. O(visible).
-    pub(super) fn new(scan: &Scan<'_>, sizes: &Sizes, shift: f64) -> Self {
+    /// Computes the bounds from the predictions of one row, unless its scores are not stored.
+    /// Weights are relative to the logit `shift`. O(visible).
+    pub(super) fn new(scan: &Scan<'_>, row: usize, sizes: &Sizes, shift: f64) -> Option<Self> {
+        let Scores::Stored(scores) = &scan.scores else { return None };
+        let (scores, errors) = (&scores[row], &scan.errors[row]);
         let tokens: Vec<usize> = sizes.tokens().collect();
-        let logit = |&token: &usize| {
-            ((f64::from(scan.scores[token]) + scan.errors.proved(token)) as f32).next_up()
-        };
+        let logit =
+            |&token: &usize| ((f64::from(scores[token]) + errors.proved(token)) as f32).next_up();
         let logits: Vec<f32> = tokens.iter().map(logit).collect();
         let mut weights = if f64::from(largest(&logits)) - shift <= MAX_EXPONENT {
             exponentials(&logits, shift, 1.0)
@@ -56,7 +57,7 @@ impl TokenBounds {
         weights.resize(padded, 0.0);
         levels.resize(padded, 0);
         norms.resize(padded, 0.0);
-        Self { levels, weights, norms }
+        Some(Self { levels, weights, norms })
     }
 
     /// Bounds on errors at the threshold `next`, and on terms of the variance's estimate from a

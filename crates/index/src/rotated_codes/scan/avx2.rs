@@ -4,7 +4,9 @@
 #[allow(clippy::wildcard_imports, reason = "most of it is used here")]
 use std::arch::x86_64::*;
 
-use super::{BLOCK, BlockProducts, QUERIES_PER_PASS};
+use half::bf16;
+
+use super::{BLOCK, BlockProducts, LogitRow, add_centres, integers};
 
 /// Number of tokens in a register.
 const LANES: usize = 8;
@@ -12,13 +14,22 @@ const LANES: usize = 8;
 /// Number of words whose products are summed in 16 bits: a word adds at most `4 · 2 · 3 · 127`.
 const WORDS: usize = 8;
 
-/// Products of a block's codes with `H` queries.
-#[target_feature(enable = "avx2")]
-pub(in super::super) fn products<const H: usize>(
+/// Version of [`predict_block`](super::predict_block) for AVX2.
+#[target_feature(enable = "avx2,fma")]
+pub(in super::super) fn predict_block<const H: usize>(
     words: &[u32],
-    queries: [&[u32]; QUERIES_PER_PASS],
-    out: &mut [BlockProducts; QUERIES_PER_PASS],
+    factors: &[bf16; BLOCK],
+    block: usize,
+    rows: &mut [LogitRow<'_>; H],
 ) {
+    let mut products = [[0; BLOCK]; H];
+    multiply(words, integers(rows), &mut products);
+    add_centres(&products, factors, block, rows);
+}
+
+/// Computes the products of a block's codes with the integers of queries.
+#[target_feature(enable = "avx2")]
+fn multiply<const H: usize>(words: &[u32], queries: [&[u32]; H], out: &mut [BlockProducts; H]) {
     let three = _mm256_set1_epi8(3);
     let one = _mm256_set1_epi16(1);
     for first in (0..BLOCK).step_by(2 * LANES) {

@@ -1,10 +1,12 @@
-//! Products by VNNI, for a block at a time: one instruction multiplies four pairs of bytes and adds
-//! the products.
+//! Predictions by VNNI, for a block at a time: one instruction multiplies four pairs of bytes and
+//! adds the products.
 
 #[allow(clippy::wildcard_imports, reason = "most of it is used here")]
 use std::arch::x86_64::*;
 
-use super::{BLOCK, BlockProducts, QUERIES_PER_PASS};
+use half::bf16;
+
+use super::{BLOCK, LogitRow, integers, prefetch_from};
 
 /// Number of tokens in a register.
 const LANES: usize = 16;
@@ -12,16 +14,24 @@ const LANES: usize = 16;
 /// Number of registers for a block.
 const REGISTERS: usize = BLOCK / LANES;
 
-/// Products of a block's codes with `H` queries.
+/// Distance in bytes of what is fetched into the cache from what is in use. Hardware does not fetch
+/// beyond a page, of 4 KiB.
+const AHEAD: usize = 4096;
+
+/// Version of [`predict_block`](super::predict_block) for VNNI.
 #[target_feature(enable = "avx512f,avx512vnni")]
-pub(in super::super) fn products<const H: usize>(
+pub(in super::super) fn predict_block<const H: usize>(
     words: &[u32],
-    queries: [&[u32]; QUERIES_PER_PASS],
-    out: &mut [BlockProducts; QUERIES_PER_PASS],
+    factors: &[bf16; BLOCK],
+    block: usize,
+    rows: &mut [LogitRow<'_>; H],
 ) {
+    prefetch(factors);
+    let queries = integers(rows);
     let three = _mm512_set1_epi8(3);
     let mut sums = [[_mm512_setzero_si512(); REGISTERS]; H];
     for (j, words) in words.as_chunks::<BLOCK>().0.iter().enumerate() {
+        prefetch(words);
         let mut codes: [__m512i; REGISTERS] = bytemuck::must_cast(*words);
         for place in 4 * j..4 * j + 4 {
             let low = codes.map(|codes| _mm512_and_si512(codes, three));
@@ -34,7 +44,27 @@ pub(in super::super) fn products<const H: usize>(
             codes = codes.map(|codes| _mm512_srli_epi32::<2>(codes));
         }
     }
-    for (out, sums) in out.iter_mut().zip(sums) {
-        *out = bytemuck::must_cast(sums);
+    let factors: [__m256i; REGISTERS] = bytemuck::must_cast(factors.map(bf16::to_bits));
+    let factors = factors.map(|factors| {
+        _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(factors)))
+    });
+    for (row, sums) in rows.iter_mut().zip(sums) {
+        let middle = _mm512_set1_epi32(row.query.middle);
+        let unit = _mm512_set1_ps(row.query.unit);
+        let centre = _mm512_set1_ps(row.centres[block]);
+        let mut logits = [_mm512_setzero_ps(); REGISTERS];
+        for register in 0..REGISTERS {
+            let twice = _mm512_sub_epi32(_mm512_add_epi32(sums[register], sums[register]), middle);
+            let unit = _mm512_mul_ps(unit, factors[register]);
+            logits[register] = _mm512_fmadd_ps(unit, _mm512_cvtepi32_ps(twice), centre);
+        }
+        row.out[block] = bytemuck::must_cast(logits);
     }
+}
+
+/// Fetches a part of the index into the cache that is needed soon: the part that begins `AHEAD`
+/// bytes after `numbers`, and is as long.
+#[inline(always)]
+fn prefetch<T, const N: usize>(numbers: &[T; N]) {
+    prefetch_from(numbers.as_ptr().wrapping_byte_add(AHEAD), size_of_val(numbers));
 }
