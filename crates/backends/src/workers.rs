@@ -1,16 +1,17 @@
 //! Threads that process KV heads.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use vattention_core::{
     Error, Result,
-    step::{TaskRunner, Threads, map_tasks},
+    step::{StepThreads, TaskRunner},
 };
 
 use crate::awake::keep_awake;
-use crate::parallel::map_parallel;
+use crate::parallel::RayonThreads;
 
 /// Threads that process independent pieces of work.
 #[derive(Clone, Debug)]
@@ -28,22 +29,22 @@ pub enum Workers {
 impl Workers {
     /// Threads among which the work for one KV head may be divided, within [`map`](Self::map).
     /// Threads of the embedder process whole KV heads.
-    pub(crate) fn threads(&self) -> Threads<'_> {
+    pub(crate) fn threads(&self) -> StepThreads<'_> {
         let count = match self {
             Self::Serial | Self::Embedder(_) => 1,
             Self::Global => rayon::current_num_threads(),
             Self::Own(pool) => pool.current_num_threads(),
         };
-        if count > 1 { Threads::of(&RayonThreads) } else { Threads::default() }
+        if count > 1 { StepThreads::new(&RayonThreads) } else { StepThreads::default() }
     }
 
     /// Applies `f` to each piece of work, and returns the results in the order of the pieces.
     pub fn map<T: Send, R: Send>(&self, work: Vec<T>, f: impl Fn(T) -> R + Send + Sync) -> Vec<R> {
         match self {
             Self::Serial => work.into_iter().map(f).collect(),
-            Self::Global => map_parallel(work, f),
-            Self::Own(pool) => pool.install(|| map_parallel(work, f)),
-            Self::Embedder(runner) => map_tasks(&**runner, work, f),
+            Self::Global => StepThreads::new(&RayonThreads).map(work, f),
+            Self::Own(pool) => pool.install(|| StepThreads::new(&RayonThreads).map(work, f)),
+            Self::Embedder(runner) => map_on_embedder(&**runner, work, f),
         }
     }
 
@@ -58,14 +59,40 @@ impl Workers {
     }
 }
 
-/// The threads of rayon's current pool.
-#[derive(Debug)]
-struct RayonThreads;
+thread_local! {
+    /// True while this thread processes a task of an embedder's runner.
+    static IN_TASK: Cell<bool> = const { Cell::new(false) };
+}
 
-impl TaskRunner for RayonThreads {
-    fn run(&self, count: usize, task: &(dyn Fn(usize) + Sync)) {
-        map_parallel((0..count).collect(), task);
+/// Marks this thread as processing a task, until it is dropped.
+struct TaskMark {
+    before: bool,
+}
+
+impl TaskMark {
+    fn set() -> Self {
+        Self { before: IN_TASK.replace(true) }
     }
+}
+
+impl Drop for TaskMark {
+    fn drop(&mut self) {
+        IN_TASK.set(self.before);
+    }
+}
+
+/// Applies `f` to each piece of work on an embedder's threads. Work that a task divides is
+/// processed by the task's thread, because a thread pool that waits for itself might wait forever.
+fn map_on_embedder<T: Send, R: Send>(
+    runner: &dyn TaskRunner,
+    work: Vec<T>,
+    f: impl Fn(T) -> R + Sync,
+) -> Vec<R> {
+    let threads = if IN_TASK.get() { StepThreads::default() } else { StepThreads::new(runner) };
+    threads.map(work, |piece| {
+        let _mark = TaskMark::set();
+        f(piece)
+    })
 }
 
 /// Thread pools of a backend, one for each requested number of threads.
@@ -103,5 +130,31 @@ impl Pools {
         let pool = Arc::new(pool.map_err(|error| error.to_string())?);
         pools.insert(threads, pool.clone());
         Ok(Workers::Own(pool))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fails if it is called within a task.
+    #[derive(Debug)]
+    struct NotNested;
+
+    impl TaskRunner for NotNested {
+        fn run(&self, count: usize, task: &(dyn Fn(usize) + Sync)) {
+            assert!(!IN_TASK.get(), "a task waits for the runner");
+            (0..count).for_each(task);
+        }
+    }
+
+    #[test]
+    fn work_within_a_task_stays_on_its_thread() {
+        let sums =
+            map_on_embedder(&NotNested, vec![vec![1, 2, 3], vec![4, 5]], |parts: Vec<u32>| {
+                map_on_embedder(&NotNested, parts, |x| 10 * x).into_iter().sum::<u32>()
+            });
+        assert_eq!(sums, [60, 90]);
+        assert!(!IN_TASK.get());
     }
 }

@@ -27,7 +27,7 @@ pub use soft_cap::{CAP_ROUNDING, TANH, TANH_LIMIT, cap_logits};
 pub use softmax::Softmax;
 pub use softmax_form::SoftmaxForm;
 pub use stream::Stream;
-pub use threads::{TaskRunner, Threads, map_tasks};
+pub use threads::{StepThreads, TaskRunner};
 pub use token_class::TokenClass;
 pub use tokens::{
     BlockLayout, Blocks, Element, MAX_MAGNITUDE, PageLayout, RowScales, SCALE_BYTES, StoredRows,

@@ -1,6 +1,6 @@
 //! Queries, keys and values of one KV head.
 
-use vattention_core::{Shape, Site, SoftmaxForm, Step, Tokens, step::Threads};
+use vattention_core::{Shape, Site, SoftmaxForm, Step, Tokens, step::StepThreads};
 
 /// Number of elements of a value.
 pub const VALUE_DIM: usize = 8;
@@ -53,7 +53,7 @@ impl HeadData {
             visible: self.tokens(),
             step: 0,
             form: self.form(),
-            threads: Threads::default(),
+            threads: StepThreads::default(),
         }
     }
 }

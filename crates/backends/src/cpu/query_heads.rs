@@ -4,7 +4,7 @@ use std::f64::consts::{LN_2, LOG2_E};
 
 use vattention_core::{
     SoftmaxForm,
-    step::{Scratch, Softmax, Threads},
+    step::{Scratch, Softmax, StepThreads},
 };
 
 use super::kernel::{
@@ -33,7 +33,7 @@ pub(crate) struct QueryHeads<'a, E> {
     /// Sums of each query head over no rows: those of its attention sink, if there is one.
     initial_sums: Vec<Softmax>,
     /// Threads among which pieces may be divided.
-    threads: Threads<'a>,
+    threads: StepThreads<'a>,
 }
 
 /// Logits of rows in base 2, and norms of their values.
@@ -81,7 +81,7 @@ impl<'a, E: SimdElement> QueryHeads<'a, E> {
             queries,
             soft_cap: None,
             initial_sums: vec![Softmax::new(value_dim); members],
-            threads: Threads::default(),
+            threads: StepThreads::default(),
         }
     }
 
@@ -99,7 +99,7 @@ impl<'a, E: SimdElement> QueryHeads<'a, E> {
     }
 
     /// Returns these query heads with threads among which their work may be divided.
-    pub(crate) fn with_threads(self, threads: Threads<'a>) -> Self {
+    pub(crate) fn with_threads(self, threads: StepThreads<'a>) -> Self {
         Self { threads, ..self }
     }
 

@@ -7,7 +7,7 @@ use ndarray::ArrayView2;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::step::{Site, Softmax, SoftmaxForm, Stream, Threads, Tokens};
+use crate::step::{Site, Softmax, SoftmaxForm, StepThreads, Stream, Tokens};
 
 /// One KV head at one decode step: the queries of its group and the tokens they may read.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,7 @@ pub struct Step<'a> {
     /// Soft cap of the logits, and attention sinks of the group's query heads.
     pub form: SoftmaxForm<'a>,
     /// Threads among which selectors and sampler may divide their work.
-    pub threads: Threads<'a>,
+    pub threads: StepThreads<'a>,
 }
 
 /// Stream purpose of a row that is not passed to a selector. The sampler's purpose is 0.
@@ -37,7 +37,7 @@ impl<'a> Step<'a> {
     /// First step of a sequence, on the calling thread, whose queries may read all tokens. The
     /// softmax has neither a soft cap nor sinks.
     pub fn new(site: &'a Site, queries: &'a [f32], keys: Tokens<'a>, values: Tokens<'a>) -> Self {
-        let (visible, form, threads) = (keys.len(), SoftmaxForm::default(), Threads::default());
+        let (visible, form, threads) = (keys.len(), SoftmaxForm::default(), StepThreads::default());
         Self { site, queries, keys, values, visible, step: 0, form, threads }
     }
 
@@ -145,7 +145,7 @@ impl<'a> Row<'a> {
     }
 
     /// Threads among which the work for this row may be divided.
-    pub fn threads(&self) -> Threads<'a> {
+    pub fn threads(&self) -> StepThreads<'a> {
         self.step.threads
     }
 

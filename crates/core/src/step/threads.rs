@@ -1,6 +1,5 @@
 //! Threads among which work is divided.
 
-use std::cell::Cell;
 use std::fmt::Debug;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -17,64 +16,35 @@ pub trait TaskRunner: Debug + Send + Sync {
 /// Threads among which the work for one KV head may be divided: the calling thread alone, or the
 /// threads of a task runner.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Threads<'a>(Option<&'a dyn TaskRunner>);
+pub struct StepThreads<'a>(Option<&'a dyn TaskRunner>);
 
-impl<'a> Threads<'a> {
-    /// The threads of a task runner.
-    pub fn of(runner: &'a dyn TaskRunner) -> Self {
+impl<'a> StepThreads<'a> {
+    /// Creates the threads of a task runner.
+    pub const fn new(runner: &'a dyn TaskRunner) -> Self {
         Self(Some(runner))
     }
 
     /// Applies `f` to each piece of work, and returns the results in the order of the pieces.
     pub fn map<T: Send, R: Send>(&self, work: Vec<T>, f: impl Fn(T) -> R + Sync) -> Vec<R> {
         match self.0 {
-            None => work.into_iter().map(f).collect(),
-            Some(runner) => map_tasks(runner, work, f),
+            Some(runner) if work.len() > 1 => run_tasks(runner, work, f),
+            _ => work.into_iter().map(f).collect(),
         }
     }
 }
 
-thread_local! {
-    /// True while this thread processes a task.
-    static IN_TASK: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Marks this thread as processing a task, until it is dropped.
-struct TaskMark {
-    before: bool,
-}
-
-impl TaskMark {
-    fn set() -> Self {
-        Self { before: IN_TASK.replace(true) }
-    }
-}
-
-impl Drop for TaskMark {
-    fn drop(&mut self) {
-        IN_TASK.set(self.before);
-    }
-}
-
-/// Applies `f` to each piece of work on the runner's threads, and returns the results in the order
-/// of the pieces. Work that a task divides is processed by the task's thread, because a thread pool
-/// that waits for itself might wait forever.
-pub fn map_tasks<T: Send, R: Send>(
+/// Applies `f` to each piece of work on the runner's threads.
+fn run_tasks<T: Send, R: Send>(
     runner: &dyn TaskRunner,
     work: Vec<T>,
     f: impl Fn(T) -> R + Sync,
 ) -> Vec<R> {
-    if work.len() < 2 || IN_TASK.get() {
-        return work.into_iter().map(f).collect();
-    }
     let count = work.len();
     let pieces: Vec<Mutex<Option<T>>> = work.into_iter().map(|piece| Some(piece).into()).collect();
     let results: Vec<Mutex<Option<R>>> = (0..count).map(|_| Mutex::new(None)).collect();
     let task = |index: usize| {
         let Some(piece) = pieces.get(index).and_then(|piece| lock(piece).take()) else { return };
-        let mark = TaskMark::set();
         let result = f(piece);
-        drop(mark);
         *lock(&results[index]) = Some(result);
     };
     runner.run(count, &task);
@@ -116,31 +86,11 @@ mod tests {
     fn each_piece_is_processed_once_and_in_its_place() {
         let runner = Careless { left_out: 3, repeated: 5 };
         let calls = Mutex::new(0);
-        let squares = map_tasks(&runner, (0..9).collect(), |x: u64| {
+        let squares = StepThreads::new(&runner).map((0..9).collect(), |x: u64| {
             *lock(&calls) += 1;
             x * x
         });
         assert_eq!(squares, [0, 1, 4, 9, 16, 25, 36, 49, 64]);
         assert_eq!(*lock(&calls), 9);
-    }
-
-    /// Fails if it is called within a task.
-    #[derive(Debug)]
-    struct NotNested;
-
-    impl TaskRunner for NotNested {
-        fn run(&self, count: usize, task: &(dyn Fn(usize) + Sync)) {
-            assert!(!IN_TASK.get(), "a task waits for the runner");
-            (0..count).for_each(task);
-        }
-    }
-
-    #[test]
-    fn work_within_a_task_stays_on_its_thread() {
-        let sums = map_tasks(&NotNested, vec![vec![1, 2, 3], vec![4, 5]], |parts: Vec<u32>| {
-            map_tasks(&NotNested, parts, |x| 10 * x).into_iter().sum::<u32>()
-        });
-        assert_eq!(sums, [60, 90]);
-        assert!(!IN_TASK.get());
     }
 }

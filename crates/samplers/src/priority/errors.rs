@@ -22,7 +22,7 @@ use std::ops::Range;
 use half::bf16;
 use vattention_core::{
     Picks, SoftmaxForm,
-    step::{Element, Scratch},
+    step::{Element, Scratch, StepThreads},
 };
 use vattention_index::{CodeDeviations, CodeScan, PART};
 
@@ -50,6 +50,8 @@ pub(super) struct Scan<'a> {
     pub(super) norms: &'a [bf16],
     /// Largest of the norms.
     pub(super) longest: bf16,
+    /// Threads among which the pass over the scores is divided.
+    pub(super) threads: StepThreads<'a>,
 }
 
 /// Approximate logits.

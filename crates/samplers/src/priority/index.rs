@@ -104,6 +104,7 @@ impl LogitPredictor {
             errors: Vec::with_capacity(rows.len()),
             norms,
             longest: bf16::from_f64(longest),
+            threads: rows[0].threads(),
         };
         let mut scores: Vec<Scratch<f32>> = Vec::new();
         match &self.logits {

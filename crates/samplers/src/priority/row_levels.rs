@@ -131,47 +131,29 @@ pub(super) struct LevelRow {
 impl LevelRow {
     /// Computes the levels of all rows, and their sums over the tokens that are not `fixed`, an
     /// ascending list. Returns `None` if the score of such a token is too large. One pass over the
-    /// index for each four rows.
+    /// index for each four rows, divided among the scan's threads.
     pub(super) fn compute(scan: &Scan<'_>, fixed: &[u32], unit: f32) -> Option<Vec<Self>> {
         let visible = scan.norms.len();
-        let row = |_| Self {
-            levels: Scratch::new(visible.next_multiple_of(LANES)),
-            parts: Vec::with_capacity(visible.div_ceil(PART)),
-        };
-        let mut rows: Vec<Self> = scan.errors.iter().map(row).collect();
-        let (mut columns, mut scores) = (PartColumns::new(), Scratch::new(ROWS * PART));
-        let mut fixed = fixed.iter().map(|&token| token as usize).peekable();
-        let mut fixed_here = Vec::new();
-        for first in (0..visible).step_by(PART) {
+        let levels = || Scratch::new(visible.next_multiple_of(LANES));
+        let mut levels: Vec<Scratch<i16>> = scan.errors.iter().map(|_| levels()).collect();
+        let task = |first| {
             let tokens = first..visible.min(first + PART);
-            fixed_here.clear();
-            while let Some(token) = fixed.next_if(|&token| token < tokens.end) {
-                fixed_here.push(token - first);
-            }
-            let norms = &scan.norms[tokens.clone()];
-            // They arrive while the scores are computed.
-            prefetch(norms);
-            for (group, rows) in rows.chunks_mut(ROWS).enumerate() {
-                let scores = &mut scores.as_chunks_mut::<PART>().0[..rows.len()];
-                scan.scores.predict_part(tokens.clone(), group * ROWS, scores);
-                if group == 0 {
-                    columns.set_squares(norms, unit);
-                }
-                for (i, (row, scores)) in rows.iter_mut().zip(scores).enumerate() {
-                    for &token in &fixed_here {
-                        scores[token] = f32::MIN;
-                    }
-                    let (i, errors) = (group * ROWS + i, &scan.errors[group * ROWS + i]);
-                    if i == 0 || matches!(errors, LogitErrors::Capped { .. }) {
-                        columns.set_errors(errors, tokens.clone());
-                    }
-                    let padded = tokens.len().next_multiple_of(LANES);
-                    let out = &mut row.levels[first..first + padded];
-                    row.parts.push(set_levels(&scores[..padded], &columns, errors, out)?);
-                }
+            LevelTask { tokens, rows: Vec::with_capacity(levels.len()) }
+        };
+        let mut tasks: Vec<LevelTask<'_>> = (0..visible).step_by(PART).map(task).collect();
+        for levels in &mut levels {
+            for (task, levels) in tasks.iter_mut().zip(levels.chunks_mut(PART)) {
+                task.rows.push(levels);
             }
         }
-        Some(rows)
+        let sums = scan.threads.map(tasks, |task| task.compute(scan, fixed, unit));
+        let sums: Vec<PartSums> = sums.into_iter().collect::<Option<Vec<_>>>()?.concat();
+        let count = levels.len();
+        let row = |(i, levels)| {
+            let parts = sums.iter().skip(i).step_by(count).copied().collect();
+            Self { levels, parts }
+        };
+        Some(levels.into_iter().enumerate().map(row).collect())
     }
 
     /// Largest reference of a part, and the sums of [`PartSums`] relative to it. The tokens are
@@ -193,6 +175,46 @@ impl LevelRow {
         let more = self.parts[part].reference * i32::from(STEPS) - reference;
         let levels = &self.levels.as_chunks::<LANES>().0[part * (PART / LANES)..];
         (levels, more.clamp(i16::MIN.into(), i16::MAX.into()) as i16)
+    }
+}
+
+/// A part of the tokens, which one thread processes.
+struct LevelTask<'a> {
+    tokens: Range<usize>,
+    /// Memory for the levels of each row, `[rows][tokens]`, rounded up to whole [`LANES`].
+    rows: Vec<&'a mut [i16]>,
+}
+
+impl LevelTask<'_> {
+    /// Computes the levels. Returns the sums of each row, or `None` if the score of a token that is
+    /// not `fixed` is too large.
+    fn compute(mut self, scan: &Scan<'_>, fixed: &[u32], unit: f32) -> Option<Vec<PartSums>> {
+        let tokens = self.tokens;
+        let place = |token: usize| fixed.partition_point(|&other| (other as usize) < token);
+        let fixed = &fixed[place(tokens.start)..place(tokens.end)];
+        let (mut columns, mut scores) = (PartColumns::new(), Scratch::new(ROWS * PART));
+        let norms = &scan.norms[tokens.clone()];
+        // They arrive while the scores are computed.
+        prefetch(norms);
+        let mut sums = Vec::with_capacity(self.rows.len());
+        for (group, rows) in self.rows.chunks_mut(ROWS).enumerate() {
+            let scores = &mut scores.as_chunks_mut::<PART>().0[..rows.len()];
+            scan.scores.predict_part(tokens.clone(), group * ROWS, scores);
+            if group == 0 {
+                columns.set_squares(norms, unit);
+            }
+            for (i, (out, scores)) in rows.iter_mut().zip(scores).enumerate() {
+                for &token in fixed {
+                    scores[token as usize - tokens.start] = f32::MIN;
+                }
+                let (i, errors) = (group * ROWS + i, &scan.errors[group * ROWS + i]);
+                if i == 0 || matches!(errors, LogitErrors::Capped { .. }) {
+                    columns.set_errors(errors, tokens.clone());
+                }
+                sums.push(set_levels(&scores[..out.len()], &columns, errors, out)?);
+            }
+        }
+        Some(sums)
     }
 }
 

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use vattention_core::{
     Shape, SoftmaxForm, Step, Tokens,
     sample::{Accumulator, ExactAccumulator, Residual, SampleUse},
-    step::{Softmax, StoredRows, Stream, largest_query_integer, round_row},
+    step::{Softmax, StepThreads, StoredRows, Stream, largest_query_integer, round_row},
 };
 use vattention_testkit::{Head, Texture, heads};
 
@@ -49,6 +49,7 @@ fn check_scan(keys: Tokens<'_>, query: &[f32], soft_cap: Option<f32>) -> Result<
         visible: keys.len(),
         step: 0,
         form: SoftmaxForm { soft_cap, ..SoftmaxForm::default() },
+        threads: StepThreads::default(),
     };
     let (row, index) = (step.row(0), index(keys));
     let scan = index.scan(&[row], &Picks::new(row.visible()), &[]);

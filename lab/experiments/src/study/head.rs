@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ndarray::{Array3, s};
-use vattention_core::{NewTokens, Pipeline, Site, Step, Tokens, step::Threads};
+use vattention_core::{NewTokens, Pipeline, Site, Step, Tokens, step::StepThreads};
 use vattention_trace::{Trace, TraceLayer};
 
 use super::natural::Natural;
@@ -64,7 +64,7 @@ impl<'a> StudyHead<'a> {
             visible,
             step: query as u32,
             form: self.layer.form().for_heads(members),
-            threads: Threads::default(),
+            threads: StepThreads::default(),
         };
         let reading = self.pipeline.complete(&step, &self.pipeline.choose(&step));
         let row = |member: usize| {

@@ -8,7 +8,7 @@ use ndarray::s;
 use rayon::prelude::*;
 use vattention_core::{
     Goal, NewTokens, Pipeline, PipelineConfig, RowsView, Shape, Site, SoftmaxForm, Step, Tokens,
-    plugin::PromptQueries, step::Threads,
+    plugin::PromptQueries, step::StepThreads,
 };
 use vattention_trace::TraceLayer;
 
@@ -129,7 +129,7 @@ impl<'a> TrialBench<'a> {
             visible: self.visible[query],
             step: query as u32,
             form: head.form,
-            threads: Threads::default(),
+            threads: StepThreads::default(),
         }
     }
 }

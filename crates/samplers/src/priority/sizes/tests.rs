@@ -1,6 +1,6 @@
 //! Sizes against a plain computation of their definition.
 
-use vattention_core::{NewTokens, Shape, Site, SoftmaxForm, Step, Tokens};
+use vattention_core::{NewTokens, Shape, Site, SoftmaxForm, Step, Tokens, step::StepThreads};
 
 use super::super::LogitIndex;
 use super::super::errors::{LogitErrors, Scores, always_read, guarded_exponent};
@@ -222,5 +222,6 @@ fn stored_scan(scores: Scratch<f32>, norms: &[bf16]) -> Scan<'_> {
         errors: vec![LogitErrors::Common(0.0)],
         norms,
         longest: bf16::ONE,
+        threads: StepThreads::default(),
     }
 }
