@@ -1,6 +1,10 @@
 //! Log-probabilities of tokens.
 
 use serde::Serialize;
+use vattention_core::step::{exponentials, largest, sum};
+
+/// Number of logits whose exponentials are in memory at a time.
+const CHUNK: usize = 1024;
 
 /// Log-probability of a token, and the most likely tokens at its position.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -39,9 +43,9 @@ pub fn log_probabilities(logits: &[f32]) -> Vec<f64> {
 
 /// Returns the logarithm of the sum of exponentials, in f64.
 fn log_sum_exp(logits: &[f32]) -> f64 {
-    let largest = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
-    let sum: f64 = logits.iter().map(|&logit| (f64::from(logit) - largest).exp()).sum();
-    largest + sum.ln()
+    let largest = f64::from(largest(logits));
+    let sums = logits.chunks(CHUNK).map(|logits| sum(&exponentials(logits, largest, 1.0)));
+    largest + sums.sum::<f64>().ln()
 }
 
 /// Returns the `count` most likely tokens in descending order; of equal logits, the lower token
