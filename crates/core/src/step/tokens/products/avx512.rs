@@ -4,15 +4,8 @@
 #[allow(clippy::wildcard_imports, reason = "most names in this file come from there")]
 use std::arch::x86_64::*;
 
-use super::prefetch::{LINE, prefetch_line};
-use super::{LANES, QueryChunk, ROWS, TILE, add_lanes, widen_chunk};
+use super::{AHEAD, LANES, QueryChunk, ROWS, TILE, add_lanes, prefetch::prefetch, widen_chunk};
 use crate::step::Element;
-
-/// Number of rows by which rows are prefetched into the second-level cache.
-const FAR: usize = 64;
-
-/// Number of rows by which rows are prefetched into the first-level cache.
-const NEAR: usize = ROWS;
 
 /// Dot products of one row with `G` queries, by the same operations as in the other versions.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,f16c")]
@@ -42,25 +35,22 @@ pub(super) fn multiply_rows<'a, T: Element + 'a, const G: usize>(
     mut store: impl FnMut(usize, &[[f32; ROWS]]),
 ) -> usize {
     let whole = count / ROWS * ROWS;
-    let four = |first: usize| {
-        let place = |i: usize| (first + i).min(count - 1);
-        [row(place(0)), row(place(1)), row(place(2)), row(place(3))]
-    };
     for place in (0..whole).step_by(ROWS) {
-        let ahead = [four(place + FAR), four(place + NEAR)];
-        store(place, &products_of_rows(four(place), ahead, queries)[..G]);
+        for ahead in place + AHEAD..(place + AHEAD + ROWS).min(count) {
+            prefetch(row(ahead));
+        }
+        let rows = [row(place), row(place + 1), row(place + 2), row(place + 3)];
+        store(place, &products_of_rows(rows, queries)[..G]);
     }
     whole
 }
 
 /// Dot products of [`ROWS`] rows with `G` queries, `[TILE][ROWS]`, with zeros beyond the queries.
 /// The operations are those of [`products`], but a chunk of a query is loaded once for all rows,
-/// and the partial sums of all products are added in parallel. The rows `far` and `near` are
-/// prefetched line by line, because many prefetches at once would wait for each other.
+/// and the partial sums of all products are added in parallel.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,f16c")]
 fn products_of_rows<T: Element, const G: usize>(
     rows: [&[T]; ROWS],
-    [far, near]: [[&[T]; ROWS]; 2],
     queries: &[QueryChunk<G>],
 ) -> [[f32; ROWS]; TILE] {
     let mut sums = [[_mm512_setzero_ps(); TILE]; ROWS];
@@ -70,12 +60,6 @@ fn products_of_rows<T: Element, const G: usize>(
         *chunks = &row.as_chunks::<LANES>().0[..whole];
     }
     for (place, queries) in queries[..whole].iter().enumerate() {
-        if (place * LANES).is_multiple_of(LINE / size_of::<T>()) {
-            for (far, near) in far.iter().zip(near) {
-                prefetch_line(far, place * LANES, false);
-                prefetch_line(near, place * LANES, true);
-            }
-        }
         for (sums, chunks) in sums.iter_mut().zip(chunks) {
             add_products(sums, bytemuck::must_cast(widen_chunk(&chunks[place])), queries);
         }
