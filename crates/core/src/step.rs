@@ -2,6 +2,7 @@
 
 mod exponentials;
 pub(crate) mod picks;
+mod prefetch;
 mod prefix_max;
 pub(crate) mod row;
 mod rows_view;
@@ -18,6 +19,7 @@ pub(crate) mod top;
 
 pub use exponentials::{exponentials, largest, sum, take_logarithms};
 pub use picks::Picks;
+pub use prefetch::{prefetch, prefetch_after};
 pub use prefix_max::PrefixMax;
 pub use row::{Row, Score, Step};
 pub use rows_view::RowsView;

@@ -18,6 +18,6 @@ pub use hash_tables::{
     BLOCK, Collisions, HashTableIndex, HashTables, Lsh, Rule, TableBits, Transform,
 };
 pub use labels::{LabelBits, Labels, Rounding, Term};
-pub use rotated_codes::{CodeDeviations, CodeScan, PART, RotatedCodes, prefetch};
+pub use rotated_codes::{CodeDeviations, CodeScan, PART, RotatedCodes};
 pub use rotation::Rotation;
 pub use segmented::{Segment, Segmented};

@@ -38,7 +38,6 @@ use vattention_core::{
 use crate::{Rotation, Segmented};
 use code_blocks::CodeBlocks;
 pub use code_scan::CodeScan;
-pub use scan::prefetch;
 
 /// Number of tokens that share a mean.
 const BLOCK: usize = 64;

@@ -80,9 +80,9 @@ impl WeighedSample {
             let alignment = alignment_of_tokens(tokens, factors, &squares.w);
             (squares, alignment)
         };
-        let [trace, squared] = traces(factors, &squares.w);
-        let inverse_rank = inverse_rank(alignment, trace, squared);
         let variances = squares.variances(weights);
+        let squared = sum_squared_terms(factors, &squares.w);
+        let inverse_rank = inverse_rank(alignment, variances[0].sum, squared);
         Self { totals: tokens.totals, squares, variances, inverse_rank }
     }
 }
@@ -122,13 +122,11 @@ fn variance_within(strata: &Stratification, factors: &[f64], squares: &[f64]) ->
     Variance { sum: sums.iter().sum(), fourths: fourths - means.sum::<f64>() }
 }
 
-/// Variance of the total of `w`, `Σ φ |w − m|²`, and the sum of its squared terms.
+/// Sum of the squared terms of the variance `Σ φ |w − m|²`.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+fma", "x86_64+avx2+fma"))]
-fn traces(factors: &[f64], w: &[f64]) -> [f64; 2] {
-    sum_terms([factors, w], |[factor, w]| {
-        let term = factor * w;
-        [term, term * term]
-    })
+fn sum_squared_terms(factors: &[f64], w: &[f64]) -> f64 {
+    let [squared] = sum_terms([factors, w], |[factor, w]| [factor * w * (factor * w)]);
+    squared
 }
 
 impl TokenSquares {

@@ -2,12 +2,10 @@
 
 use std::ops::Range;
 
-use vattention_core::{Picks, Row};
+use vattention_core::{Picks, Row, step::prefetch};
 
 use super::code_blocks::CodeBlocks;
-use super::scan::{
-    CodeQuery, MOST_CODE, QUERIES_PER_PASS, predict_centres, predict_logits, prefetch,
-};
+use super::scan::{CodeQuery, MOST_CODE, QUERIES_PER_PASS, predict_centres, predict_logits};
 use super::{BLOCK, GROUP, PART, RotatedCodes};
 
 /// Number of elements of means that are fetched into the cache while queries are rotated.

@@ -23,30 +23,6 @@ const MAX_INTEGER: f32 = 127.0;
 /// `1.5 · 2^23`, whose addition rounds a small number to an integer in the low bits.
 const TO_LOW_BITS: f32 = 12_582_912.0;
 
-/// Bytes of a line of the cache.
-const LINE: usize = 64;
-
-/// Fetches numbers into the cache that are needed soon. Does nothing on machines other than x86-64.
-#[inline]
-pub fn prefetch<T>(numbers: &[T]) {
-    #[cfg(target_arch = "x86_64")]
-    prefetch_from(numbers.as_ptr(), size_of_val(numbers));
-}
-
-/// Fetches bytes from an address on.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-fn prefetch_from<T>(first: *const T, bytes: usize) {
-    for byte in (0..bytes).step_by(LINE) {
-        let line = first.wrapping_byte_add(byte);
-        #[allow(unsafe_code, reason = "an instruction that takes an address")]
-        // SAFETY: A prefetch of any address is allowed, and has no effect that a program can see.
-        unsafe {
-            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast());
-        }
-    }
-}
-
 /// A query, rotated and rounded to integers.
 #[derive(Clone, Debug)]
 pub(super) struct CodeQuery {

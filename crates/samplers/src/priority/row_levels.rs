@@ -4,9 +4,8 @@ use std::ops::Range;
 
 use half::bf16;
 use multiversion::multiversion;
-use vattention_core::step::{Element, Scratch};
+use vattention_core::step::{Element, Scratch, prefetch};
 pub(super) use vattention_index::PART;
-use vattention_index::prefetch;
 
 use super::errors::{LogitErrors, Scan, guarded_exponent};
 use super::level::{ONE, STEPS, STEPS_TO_E, WHOLE};

@@ -7,8 +7,6 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx512;
-#[cfg(target_arch = "x86_64")]
-mod prefetch;
 
 use std::ops::Range;
 
@@ -132,7 +130,7 @@ fn multiply_tile<T: Element, const G: usize>(
             match_target! {
                 "x86_64+avx512f" => {},
                 "x86_64+avx2" => if place + AHEAD < count {
-                    prefetch::prefetch(row(place + AHEAD));
+                    crate::step::prefetch(row(place + AHEAD));
                 },
                 _ => {}
             }
@@ -168,8 +166,8 @@ pub(super) fn dots_of<T: Element>(
         if let Some(&ahead) = tokens.get(place + AHEAD) {
             let row = layout.row(rows, ahead);
             match_target! {
-                "x86_64+avx512f" => prefetch::prefetch(row),
-                "x86_64+avx2" => prefetch::prefetch(row),
+                "x86_64+avx512f" => crate::step::prefetch(row),
+                "x86_64+avx2" => crate::step::prefetch(row),
                 _ => { let _ = row; }
             }
         }

@@ -5,8 +5,9 @@
 use std::arch::x86_64::*;
 
 use half::bf16;
+use vattention_core::step::prefetch_after;
 
-use super::{BLOCK, LogitRow, integers, prefetch_from};
+use super::{BLOCK, LogitRow, integers};
 
 /// Number of tokens in a register.
 const LANES: usize = 16;
@@ -26,12 +27,12 @@ pub(in super::super) fn predict_block<const H: usize>(
     block: usize,
     rows: &mut [LogitRow<'_>; H],
 ) {
-    prefetch(factors);
+    prefetch_after(factors, AHEAD);
     let queries = integers(rows);
     let three = _mm512_set1_epi8(3);
     let mut sums = [[_mm512_setzero_si512(); REGISTERS]; H];
     for (j, words) in words.as_chunks::<BLOCK>().0.iter().enumerate() {
-        prefetch(words);
+        prefetch_after(words, AHEAD);
         let mut codes: [__m512i; REGISTERS] = bytemuck::must_cast(*words);
         for place in 4 * j..4 * j + 4 {
             let low = codes.map(|codes| _mm512_and_si512(codes, three));
@@ -60,11 +61,4 @@ pub(in super::super) fn predict_block<const H: usize>(
         }
         row.out[block] = bytemuck::must_cast(logits);
     }
-}
-
-/// Fetches a part of the index into the cache that is needed soon: the part that begins `AHEAD`
-/// bytes after `numbers`, and is as long.
-#[inline(always)]
-fn prefetch<T, const N: usize>(numbers: &[T; N]) {
-    prefetch_from(numbers.as_ptr().wrapping_byte_add(AHEAD), size_of_val(numbers));
 }

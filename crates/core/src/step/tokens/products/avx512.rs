@@ -4,8 +4,8 @@
 #[allow(clippy::wildcard_imports, reason = "most names in this file come from there")]
 use std::arch::x86_64::*;
 
-use super::{AHEAD, LANES, QueryChunk, ROWS, TILE, add_lanes, prefetch::prefetch, widen_chunk};
-use crate::step::Element;
+use super::{AHEAD, LANES, QueryChunk, ROWS, TILE, add_lanes, widen_chunk};
+use crate::step::{Element, prefetch};
 
 /// Dot products of one row with `G` queries, by the same operations as in the other versions.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,f16c")]
