@@ -1,5 +1,9 @@
 //! Fetching of memory into the cache before it is needed.
 
+/// Size of a cache line in bytes.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const LINE: usize = 64;
+
 /// Fetches numbers into the cache without waiting for them. Does nothing on machines other than
 /// x86-64.
 #[inline(always)]
@@ -14,8 +18,6 @@ pub fn prefetch_after<T>(numbers: &[T], distance: usize) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        /// Size of a cache line in bytes.
-        const LINE: usize = 64;
         let first = numbers.as_ptr().wrapping_byte_add(distance);
         for offset in (0..size_of_val(numbers)).step_by(LINE) {
             #[allow(unsafe_code, reason = "callers need not be compiled for SSE expressly")]

@@ -2,8 +2,8 @@
 //! computed together.
 //!
 //! Vector instructions come from plain loops in `multiversion` functions where the compiler makes
-//! good code of them, and from intrinsics elsewhere. As everywhere in core, indexes, selectors and
-//! samplers, no fused multiply-add is used, so that every machine computes the same sums.
+//! good code of them, and from intrinsics elsewhere. No fused multiply-add is used, so that plain
+//! loops compute the same sums on every machine.
 
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -14,6 +14,7 @@ use multiversion::multiversion;
 use multiversion::target::match_target;
 
 use super::{BlockLayout, Blocks, Element};
+use crate::step::prefetch;
 
 /// Number of elements multiplied at a time.
 const LANES: usize = 16;
@@ -96,8 +97,24 @@ fn split_into_chunks<const G: usize>(queries: &[f32], dim: usize) -> Vec<QueryCh
     chunks
 }
 
+/// Rows that follow each other in a block.
+#[derive(Clone, Copy)]
+struct SuccessiveRows<'a, T> {
+    /// Elements of the block from the first row on.
+    block: &'a [T],
+    /// Elements of the next block, whose first rows are read next; empty after the last row.
+    next: &'a [T],
+    /// Number of elements from row to row.
+    stride: usize,
+    /// Number of elements of a row.
+    dim: usize,
+    /// Number of rows.
+    count: usize,
+}
+
 /// Computes the dot products of a range of rows with `G` queries, into `out` `[G, range.len()]`.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+f16c", "x86_64+avx2+f16c"))]
+#[allow(unsafe_code, unused_unsafe, reason = "safe only in AVX-512's own version")]
 fn multiply_tile<T: Element, const G: usize>(
     layout: &BlockLayout,
     rows: Blocks<'_, T>,
@@ -108,42 +125,27 @@ fn multiply_tile<T: Element, const G: usize>(
     let (dim, stride) = (layout.dim, layout.stride);
     let mut done = 0;
     while done < range.len() {
-        let (block, rows) = layout.rest_of_block(rows, range.start + done);
-        let count = rows.min(range.len() - done);
-        let row = |place: usize| &block[place * stride..][..dim];
-        #[allow(unsafe_code, unused_unsafe, reason = "safe only in AVX-512's own version")]
-        let together = match_target! {
+        let (block, left) = layout.rest_of_block(rows, range.start + done);
+        let count = left.min(range.len() - done);
+        match_target! {
             "x86_64+avx512f+avx512bw+avx512vl+avx512dq+f16c" => {
-                let store = |place: usize, products: &[[f32; ROWS]]| {
-                    for (g, products) in products.iter().enumerate() {
-                        let first = g * range.len() + done + place;
-                        out[first..first + ROWS].copy_from_slice(products);
-                    }
-                };
+                let next = range.start + done + count;
+                let next = if next < range.end { layout.rest_of_block(rows, next).0 } else { &[] };
+                let successive = SuccessiveRows { block, next, stride, dim, count };
                 // SAFETY: This arm is compiled only where all these instructions are enabled: by
                 // this version of the function, or for the whole build.
-                unsafe { avx512::multiply_rows(row, count, queries, store) }
+                unsafe { avx512::multiply_rows(&successive, queries, out, (done, range.len())) }
             }
-            _ => 0,
-        };
-        for place in together..count {
-            match_target! {
-                "x86_64+avx512f" => {},
-                "x86_64+avx2" => if place + AHEAD < count {
-                    crate::step::prefetch(row(place + AHEAD));
-                },
-                _ => {}
-            }
-            #[allow(unsafe_code, unused_unsafe, reason = "safe only in AVX-512's own version")]
-            let products = match_target! {
-                "x86_64+avx512f+avx512bw+avx512vl+avx512dq+f16c" => {
-                    // SAFETY: As above.
-                    unsafe { avx512::products(row(place), queries) }
+            _ => {
+                let row = |place: usize| &block[place * stride..][..dim];
+                for place in 0..count {
+                    if place + AHEAD < count {
+                        prefetch(row(place + AHEAD));
+                    }
+                    for (g, product) in products(row(place), queries).into_iter().enumerate() {
+                        out[g * range.len() + done + place] = product;
+                    }
                 }
-                _ => products(row(place), queries),
-            };
-            for (g, product) in products.into_iter().enumerate() {
-                out[g * range.len() + done + place] = product;
             }
         }
         done += count;
@@ -153,6 +155,7 @@ fn multiply_tile<T: Element, const G: usize>(
 /// Computes the dot products of some rows with a query, into `out` `[tokens]`. Each equals the
 /// result of [`dot`].
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq+f16c", "x86_64+avx2+f16c"))]
+#[allow(unsafe_code, unused_unsafe, reason = "safe only in AVX-512's own version")]
 pub(super) fn dots_of<T: Element>(
     layout: &BlockLayout,
     rows: Blocks<'_, T>,
@@ -161,26 +164,20 @@ pub(super) fn dots_of<T: Element>(
     out: &mut [f32],
 ) {
     assert_eq!(tokens.len(), out.len(), "a product of each row");
-    let queries = split_into_chunks::<1>(query, layout.dim);
-    for (place, out) in out.iter_mut().enumerate() {
-        if let Some(&ahead) = tokens.get(place + AHEAD) {
-            let row = layout.row(rows, ahead);
-            match_target! {
-                "x86_64+avx512f" => crate::step::prefetch(row),
-                "x86_64+avx2" => crate::step::prefetch(row),
-                _ => { let _ = row; }
+    let query = split_into_chunks::<1>(query, layout.dim);
+    match_target! {
+        "x86_64+avx512f+avx512bw+avx512vl+avx512dq+f16c" => {
+            // SAFETY: As above.
+            unsafe { avx512::multiply_listed(layout, rows, tokens, &query, out) }
+        }
+        _ => {
+            for (place, out) in out.iter_mut().enumerate() {
+                if let Some(&ahead) = tokens.get(place + AHEAD) {
+                    prefetch(layout.row(rows, ahead));
+                }
+                [*out] = products(layout.row(rows, tokens[place]), &query);
             }
         }
-        let row = layout.row(rows, tokens[place]);
-        #[allow(unsafe_code, unused_unsafe, reason = "safe only in AVX-512's own version")]
-        let products = match_target! {
-            "x86_64+avx512f+avx512bw+avx512vl+avx512dq+f16c" => {
-                // SAFETY: As above.
-                unsafe { avx512::products(row, &queries) }
-            }
-            _ => products(row, &queries),
-        };
-        [*out] = products;
     }
 }
 
