@@ -78,9 +78,10 @@ fn store(products: &[f32; ROWS], out: &mut [f32]) {
 }
 
 /// Dot products of [`ROWS`] rows with `G` queries, `[TILE][ROWS]`, with zeros beyond the queries.
-/// The operations are those of [`super::products`], but a chunk of a query is loaded once for all rows,
-/// and the partial sums of all products are added in parallel. For each row, the row `distances`
-/// bytes after it is prefetched, a line at a time: many requests at once would wait for each other.
+/// The operations are those of [`super::products`], but a chunk of a query is loaded once for all
+/// rows, and the partial sums of all products are added in parallel. For each row, the row
+/// `distances` bytes after it is prefetched, a line at a time: many requests at once would wait for
+/// each other.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,f16c")]
 fn products_of_rows<T: Element, const G: usize>(
@@ -127,8 +128,8 @@ fn add_products<const G: usize>(sums: &mut [__m512], numbers: __m512, queries: &
     }
 }
 
-/// First half of [`super::add_lanes`] for four vectors: the quarters of vector `i` are added to become
-/// quarter `i` of the result.
+/// First half of [`super::add_lanes`] for four vectors: the quarters of vector `i` are added to
+/// become quarter `i` of the result.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,f16c")]
 fn add_quarters([a, b, c, d]: [__m512; 4]) -> __m512 {
@@ -141,8 +142,8 @@ fn add_quarters([a, b, c, d]: [__m512; 4]) -> __m512 {
     _mm512_add_ps(even, _mm512_shuffle_f32x4::<0b11_01_11_01>(ab, cd))
 }
 
-/// Second half of [`super::add_lanes`] for the quarters of four vectors: the sum of quarter `i` of vector
-/// `j` is element `j` of quarter `i` of the result.
+/// Second half of [`super::add_lanes`] for the quarters of four vectors: the sum of quarter `i` of
+/// vector `j` is element `j` of quarter `i` of the result.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,f16c")]
 fn add_elements([a, b, c, d]: [__m512; 4]) -> __m512 {
