@@ -65,6 +65,11 @@ pub(super) const MOST_CODE: usize = 3 * 127;
 /// Number of elements of a query that are compared together.
 const LANES: usize = 16;
 
+/// Distance in bytes of what is fetched into the cache from what is in use. Hardware does not fetch
+/// beyond a page, of 4 KiB.
+#[cfg(target_arch = "x86_64")]
+const AHEAD: usize = 4096;
+
 /// Largest magnitude of an element; elements that are NaN do not count.
 fn largest_magnitude(x: &[f32]) -> f32 {
     let mut most = [0.0_f32; LANES];

@@ -6,7 +6,8 @@ use std::arch::x86_64::*;
 
 use half::bf16;
 
-use super::{BLOCK, BlockProducts, LogitRow, add_centres, integers};
+use super::{AHEAD, BLOCK, BlockProducts, LogitRow, add_centres, integers};
+use vattention_core::step::prefetch_after;
 
 /// Number of tokens in a register.
 const LANES: usize = 8;
@@ -22,12 +23,15 @@ pub(in super::super) fn predict_block<const H: usize>(
     block: usize,
     rows: &mut [LogitRow<'_>; H],
 ) {
+    prefetch_after(factors, AHEAD);
+    prefetch_after(words, AHEAD);
     let mut products = [[0; BLOCK]; H];
     multiply(words, integers(rows), &mut products);
     add_centres(&products, factors, block, rows);
 }
 
 /// Computes the products of a block's codes with the integers of queries.
+#[inline]
 #[target_feature(enable = "avx2")]
 fn multiply<const H: usize>(words: &[u32], queries: [&[u32]; H], out: &mut [BlockProducts; H]) {
     let three = _mm256_set1_epi8(3);
@@ -65,6 +69,7 @@ fn multiply<const H: usize>(words: &[u32], queries: [&[u32]; H], out: &mut [Bloc
     }
 }
 
+#[inline]
 #[target_feature(enable = "avx2")]
 fn load(words: &[u32]) -> __m256i {
     let words: [u32; LANES] = words[..LANES].try_into().expect("one word for each lane");

@@ -7,17 +7,13 @@ use std::arch::x86_64::*;
 use half::bf16;
 use vattention_core::step::prefetch_after;
 
-use super::{BLOCK, LogitRow, integers};
+use super::{AHEAD, BLOCK, LogitRow, integers};
 
 /// Number of tokens in a register.
 const LANES: usize = 16;
 
 /// Number of registers for a block.
 const REGISTERS: usize = BLOCK / LANES;
-
-/// Distance in bytes of what is fetched into the cache from what is in use. Hardware does not fetch
-/// beyond a page, of 4 KiB.
-const AHEAD: usize = 4096;
 
 /// Version of [`predict_block`](super::predict_block) for VNNI.
 #[target_feature(enable = "avx512f,avx512vnni")]
