@@ -2,6 +2,7 @@
 //! effective rank, of tokens that were drawn independently of each other.
 
 use vattention_core::sample::{TokenSquares, Variance};
+use vattention_core::step::Scratch;
 
 use super::products::{ProductsKernel, TILE};
 use super::{FourProducts, LANES, SimdLine, load, reduce};
@@ -57,8 +58,43 @@ pub(crate) struct TermSums {
     pub(crate) largest: f32,
 }
 
-/// Number of sums over the tokens.
-const SUMS: usize = 10;
+/// Sums over the tokens of each lane, as in [`TermSums`]. Fields instead of an array, which the
+/// compiler would not keep in registers.
+struct LaneSums<S: Simd> {
+    w: LaneVariance<S>,
+    ev: LaneVariance<S>,
+    e: LaneVariance<S>,
+    squared: S::F,
+    parallel: S::F,
+    all: S::F,
+    largest: S::F,
+}
+
+/// Sums of a [`Variance`].
+#[derive(Clone, Copy)]
+struct LaneVariance<S: Simd> {
+    sum: S::F,
+    fourths: S::F,
+}
+
+impl<S: Simd> LaneVariance<S> {
+    /// Adds the terms of a variance.
+    #[inline(always)]
+    unsafe fn add(&mut self, terms: S::F, weights: S::F) {
+        self.sum = S::add(self.sum, terms);
+        self.fourths = S::fma(S::mul(terms, terms), weights, self.fourths);
+    }
+}
+
+impl<S: Simd> LaneSums<S> {
+    #[inline(always)]
+    unsafe fn zeros() -> Self {
+        let zero = S::splat(0.0);
+        let none = LaneVariance { sum: zero, fourths: zero };
+        let (squared, parallel, all, largest) = (zero, zero, zero, zero);
+        Self { w: none, ev: none, e: none, squared, parallel, all, largest }
+    }
+}
 
 /// Number of tokens that are summed in f32 before their sums are added to sums in f64.
 const FOLD: usize = 512;
@@ -126,47 +162,50 @@ unsafe fn add_heads<S: Simd, E: SimdElement, const N: usize>(
     heads: &mut [HeadTerms<'_>],
 ) {
     let SampleValues { values, stride, norms, .. } = *sample;
-    for part in (0..norms.len()).step_by(FOLD) {
-        let mut sums = [[S::splat(0.0); SUMS]; N];
-        for first in (part..norms.len().min(part + FOLD)).step_by(LANES) {
-            let count = LANES.min(norms.len() - first);
-            let mut dot_outs = [0.0; LANES * TILE];
-            let (values, out) = (&values[first * stride..][..count * stride], &mut dot_outs);
-            let out = &mut out[..count * N];
-            ProductsKernel { values, stride, vectors, out }.multiply::<S, N>();
-            let tokens = TokenVectors::<S>::new(sample, first);
-            for (head, sums) in sums.iter_mut().enumerate() {
-                let terms = &mut heads[head];
-                let dot_out = load::<S>(&dot_outs[head * count..][..count], 0, 0.0);
-                let squares = tokens.add(terms, first, dot_out, sums);
+    let b = norms.len();
+    let mut dot_outs = Scratch::new(N * b);
+    ProductsKernel { values, stride, vectors, out: &mut dot_outs }.multiply::<S, N>();
+    for (head, terms) in heads.iter_mut().enumerate() {
+        let dot_outs = &dot_outs[head * b..][..b];
+        for part in (0..b).step_by(FOLD) {
+            // Sums of one head stay in registers.
+            let mut sums = LaneSums::<S>::zeros();
+            for first in (part..b.min(part + FOLD)).step_by(LANES) {
+                let tokens = TokenVectors::<S>::new(sample, first);
+                let dot_out = load::<S>(dot_outs, first, 0.0);
+                let squares = tokens.add(terms, first, dot_out, &mut sums);
                 store_squares::<S>(squares, terms, sample.unit, first);
             }
-        }
-        for (head, sums) in heads.iter_mut().zip(&sums) {
-            let mut lanes = [[0.0; LANES]; SUMS];
-            for (lanes, sum) in lanes.iter_mut().zip(sums) {
-                S::store(lanes.as_mut_ptr(), *sum);
-            }
-            head.sums.add(&lanes);
+            terms.sums.add::<S>(&sums);
         }
     }
 }
 
 impl TermSums {
-    /// Adds the lanes of partial sums.
+    /// Adds the sums of all lanes.
     #[inline(always)]
-    fn add(&mut self, lanes: &[[f32; LANES]; SUMS]) {
-        let [w, w_fourths, ev, ev_fourths, e, e_fourths, squared, parallel, all, largest] = lanes;
-        let sum = |lanes| f64::from(reduce(lanes, |a, b| a + b));
-        let variances = [(w, w_fourths), (ev, ev_fourths), (e, e_fourths)];
-        for (variance, (terms, fourths)) in self.variances.iter_mut().zip(variances) {
-            variance.sum += sum(terms);
-            variance.fourths += sum(fourths);
+    unsafe fn add<S: Simd>(&mut self, lanes: &LaneSums<S>) {
+        let LaneSums { w, ev, e, squared, parallel, all, largest } = *lanes;
+        let variances = [w.sum, w.fourths, ev.sum, ev.fourths, e.sum, e.fourths];
+        let mut registers = [S::no_sums(); LANES];
+        let sums = variances.into_iter().chain([squared, parallel, all]);
+        for (register, sum) in registers.iter_mut().zip(sums) {
+            *register = S::fold(sum, S::splat(1.0), S::no_sums());
         }
-        self.squared += sum(squared);
-        self.parallel += sum(parallel);
-        self.all += sum(all);
-        self.largest = reduce(largest, f32::max).max(self.largest);
+        let mut sums = [0.0; LANES];
+        S::store(sums.as_mut_ptr(), S::sums(&registers));
+        let [w, w_fourths, ev, ev_fourths, e, e_fourths, squared, parallel, all, ..] =
+            sums.map(f64::from);
+        let variances = [(w, w_fourths), (ev, ev_fourths), (e, e_fourths)];
+        for (variance, (sum, fourths)) in self.variances.iter_mut().zip(variances) {
+            variance.sum += sum;
+            variance.fourths += fourths;
+        }
+        self.squared += squared;
+        self.parallel += parallel;
+        self.all += all;
+        S::store(sums.as_mut_ptr(), largest);
+        self.largest = reduce(&sums, f32::max).max(self.largest);
     }
 
     /// `Σ φ |w|²`
@@ -237,7 +276,7 @@ impl<S: Simd> TokenVectors<S> {
         head: &HeadTerms<'_>,
         first: usize,
         dot_out: S::F,
-        sums: &mut [S::F; SUMS],
+        sums: &mut LaneSums<S>,
     ) -> [S::F; 3] {
         let Self { unit_squared, norms_squared, factors, weights, in_fours, .. } = *self;
         let out_norm = S::splat(head.out_norm);
@@ -249,29 +288,54 @@ impl<S: Simd> TokenVectors<S> {
         let distance = S::sub(both, S::add(dot_out, dot_out));
         // A NaN is the second operand, which `max` returns.
         let w = S::max(S::splat(0.0), S::mul(e_squared, distance));
-        let squares = [w, S::mul(e_squared, norms_squared), e_squared];
-        let terms = squares.map(|square| S::mul(factors, square));
-        for (i, &term) in terms.iter().enumerate() {
-            sums[2 * i] = S::add(sums[2 * i], term);
-            sums[2 * i + 1] = S::fma(S::mul(term, term), weights, sums[2 * i + 1]);
-        }
-        let [term, _, e_term] = terms;
-        sums[6] = S::fma(term, term, sums[6]);
-        sums[9] = S::max(sums[9], S::mul(e_squared, both));
+        let ev = S::mul(e_squared, norms_squared);
+        let (term, e_term) = (S::mul(factors, w), S::mul(factors, e_squared));
+        sums.w.add(term, weights);
+        sums.ev.add(S::mul(factors, ev), weights);
+        sums.e.add(e_term, weights);
+        sums.squared = S::fma(term, term, sums.squared);
+        sums.largest = S::max(sums.largest, S::mul(e_squared, both));
 
-        let (term, weight) = (S::mul(term, in_fours), S::mul(e_term, in_fours));
-        let next = [S::rotate_by_one(dot_out), S::rotate_by_one(term), S::rotate_by_one(weight)];
-        let opposite =
-            [S::rotate_by_two(dot_out), S::rotate_by_two(term), S::rotate_by_two(weight)];
+        let pairs = PairTerms::<S> {
+            dot_out,
+            out_squared,
+            term: S::mul(term, in_fours),
+            weight: S::mul(e_term, in_fours),
+        };
         // Each pair of neighbours occurs once, and each pair of opposite tokens twice.
-        let pairs = [(self.neighbours, next, 1.0), (self.opposites, opposite, 0.5)];
-        for (products, [other_dot, other_term, other_weight], share) in pairs {
-            let product = S::sub(S::add(products, out_squared), S::add(dot_out, other_dot));
-            let weights = S::mul(S::splat(share), S::mul(weight, other_weight));
-            sums[7] = S::fma(weights, S::mul(product, product), sums[7]);
-            sums[8] = S::fma(S::splat(share), S::mul(term, other_term), sums[8]);
-        }
-        squares
+        pairs.add(pairs.rotated(|x| S::rotate_by_one(x)), self.neighbours, 1.0, sums);
+        pairs.add(pairs.rotated(|x| S::rotate_by_two(x)), self.opposites, 0.5, sums);
+        [w, ev, e_squared]
+    }
+}
+
+/// Numbers of sixteen tokens from which the products of pairs are computed.
+#[derive(Clone, Copy)]
+struct PairTerms<S: Simd> {
+    dot_out: S::F,
+    out_squared: S::F,
+    /// `φ |w|²`
+    term: S::F,
+    /// `φ e²`
+    weight: S::F,
+}
+
+impl<S: Simd> PairTerms<S> {
+    /// Terms of other tokens of the same group of four.
+    #[inline(always)]
+    unsafe fn rotated(self, rotate: impl Fn(S::F) -> S::F) -> Self {
+        let Self { dot_out, term, weight, .. } = self;
+        Self { dot_out: rotate(dot_out), term: rotate(term), weight: rotate(weight), ..self }
+    }
+
+    /// Adds `share` times the terms of pairs of tokens, from the `products` of their values.
+    #[inline(always)]
+    unsafe fn add(self, other: Self, products: S::F, share: f32, sums: &mut LaneSums<S>) {
+        let both = S::add(self.dot_out, other.dot_out);
+        let product = S::sub(S::add(products, self.out_squared), both);
+        let weights = S::mul(S::splat(share), S::mul(self.weight, other.weight));
+        sums.parallel = S::fma(weights, S::mul(product, product), sums.parallel);
+        sums.all = S::fma(S::splat(share), S::mul(self.term, other.term), sums.all);
     }
 }
 
