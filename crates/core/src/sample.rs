@@ -13,7 +13,7 @@ mod unseen;
 mod variance_terms;
 mod weighed;
 
-pub use accumulator::{Accumulator, ExactAccumulator, SampleUse, compute_weighed};
+pub use accumulator::{Accumulator, ExactAccumulator, RemainingWork, SampleUse, compute_weighed};
 pub use order::{Draws, Order};
 pub use residual::Residual;
 pub use stats::{

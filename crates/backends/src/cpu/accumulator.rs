@@ -7,7 +7,8 @@ use vattention_core::{
     Picks, SampleStats,
     pipeline::Read,
     sample::{
-        Accumulator, Residual, Sample, SampleUse, TokenWeights, WeighedSample, compute_weighed,
+        Accumulator, RemainingWork, Residual, Sample, SampleUse, TokenWeights, WeighedSample,
+        compute_weighed,
     },
     step::Softmax,
 };
@@ -24,6 +25,9 @@ const GATHERING: f64 = 1.6;
 /// Cost of checking one element of a value for one query head: number of bytes that are read in
 /// order in the same time.
 const CHECKING: f64 = 3.5;
+
+/// Cost of a sampler's scan of a token, relative to a row read in order.
+const SCANNING: f64 = 0.25;
 
 /// Expected number of checks per drawn token; the first budget estimate is usually revised once.
 const CHECKS: f64 = 2.0;
@@ -197,15 +201,17 @@ impl<E: SampledElement> Accumulator for CpuAccumulator<'_, E> {
         weighed.unwrap_or_else(|| compute_weighed(self, residuals, weights))
     }
 
-    fn dense_from(&self, checked: bool) -> usize {
+    fn dense_from(&self, work: RemainingWork) -> usize {
         let Some(visible) = self.visible else { return usize::MAX };
-        if !checked {
-            return dense_from(visible);
-        }
+        let scan = match work {
+            RemainingWork::Reading => return dense_from(visible),
+            RemainingWork::Checks => 0.0,
+            RemainingWork::Scan => SCANNING * visible as f64,
+        };
         let check = check_cost(self.heads);
         // Drawn tokens were read and checked once, and are expected to be checked again.
         let rechecks = (CHECKS - 1.0) * check * self.sample.len() as f64;
-        count_rows(visible as f64 - rechecks, GATHERING + CHECKS * check)
+        count_rows(visible as f64 - scan - rechecks, GATHERING + CHECKS * check)
     }
 }
 

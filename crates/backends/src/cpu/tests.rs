@@ -11,8 +11,8 @@ use vattention_core::{
     plugin::{Radius, Schedule},
     promise::Assumptions,
     sample::{
-        Accumulator, ExactAccumulator, Residual, SampleUse, Stratification, TokenWeights,
-        WeighedSample,
+        Accumulator, ExactAccumulator, RemainingWork, Residual, SampleUse, Stratification,
+        TokenWeights, WeighedSample,
     },
     step::Softmax,
     typetag,
@@ -216,8 +216,8 @@ fn draw_and_check<T>(
     last
 }
 
-/// A gathered row takes as long as 1.6 rows in order. The cost of a check is the number of bytes
-/// that are read in order in the same time.
+/// A gathered row takes as long as 1.6 rows in order, and a scan of four tokens as long as one. The
+/// cost of a check is the number of bytes that are read in order in the same time.
 #[test]
 fn dense_steps_are_faster_than_long_lists_and_checks_of_large_samples() {
     // A check of a value of 32 elements costs 3.5 bytes per element and member; a row has 256
@@ -228,17 +228,24 @@ fn dense_steps_are_faster_than_long_lists_and_checks_of_large_samples() {
         let heads = QueryHeads::new(&f32_rows(&view), &world.queries, 32, 32);
         let mut accumulator = CpuAccumulator::new(&heads, 4000, false, false);
         let from = |rows: f64| rows as usize + 1;
-        assert_eq!(accumulator.dense_from(false), from(4000.0 / 1.6));
-        assert_eq!(accumulator.dense_from(true), from(4000.0 / (1.6 + checking)));
+        assert_eq!(accumulator.dense_from(RemainingWork::Reading), from(4000.0 / 1.6));
+        assert_eq!(accumulator.dense_from(RemainingWork::Checks), from(4000.0 / (1.6 + checking)));
+        let scanned = accumulator.dense_from(RemainingWork::Scan);
+        assert_eq!(scanned, from(3000.0 / (1.6 + checking)));
         accumulator.draw(&(0..600).collect::<Vec<_>>(), SampleUse::Uniform);
-        assert_eq!(accumulator.dense_from(false), from(4000.0 / 1.6));
+        assert_eq!(accumulator.dense_from(RemainingWork::Reading), from(4000.0 / 1.6));
         let left = 4000.0 - 600.0 * checking / 2.0;
-        assert_eq!(accumulator.dense_from(true), from(left / (1.6 + checking)));
+        assert_eq!(accumulator.dense_from(RemainingWork::Checks), from(left / (1.6 + checking)));
         accumulator.draw(&(600..4000).collect::<Vec<_>>(), SampleUse::Uniform);
         let left = 4000.0 - 4000.0 * checking / 2.0;
-        assert_eq!(accumulator.dense_from(true), from(left.max(0.0) / (1.6 + checking)));
+        assert_eq!(
+            accumulator.dense_from(RemainingWork::Checks),
+            from(left.max(0.0) / (1.6 + checking))
+        );
         let never_dense = CpuAccumulator::new(&heads, 4000, true, false);
-        assert_eq!([true, false].map(|checked| never_dense.dense_from(checked)), [usize::MAX; 2]);
+        for work in [RemainingWork::Reading, RemainingWork::Checks, RemainingWork::Scan] {
+            assert_eq!(never_dense.dense_from(work), usize::MAX);
+        }
     }
 }
 

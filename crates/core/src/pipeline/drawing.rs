@@ -7,7 +7,7 @@ use crate::{
     pipeline::search::{Candidates, search, suffices},
     plugin::{Budget, Design, Estimator, ProofTerms, Radius, SampleEvidence, Schedule},
     promise::{Assumptions, Goal, Kind, SampleGoal},
-    sample::{Accumulator, Residual, SampleStats, SampleUse},
+    sample::{Accumulator, RemainingWork, Residual, SampleStats, SampleUse},
     step::Picks,
 };
 
@@ -125,7 +125,7 @@ impl<'a> GrowingSample<'a> {
         picks: &Picks,
         error_bar: bool,
     ) -> Outcome {
-        if picks.len() >= self.accumulator.dense_from(false) {
+        if picks.len() >= self.accumulator.dense_from(RemainingWork::Reading) {
             return Outcome::FellBack(None);
         }
         self.accumulator.take(picks);
@@ -233,7 +233,8 @@ impl<'a> GrowingSample<'a> {
     /// follows, so the new tokens need no statistics.
     fn extend(&mut self, b: usize, checked: bool) -> Result<(), DenseIsFaster> {
         let (size, drawn) = (b.min(self.n_s), self.tokens.len());
-        if size.saturating_sub(self.size) >= self.accumulator.dense_from(checked) {
+        let work = if checked { RemainingWork::Checks } else { RemainingWork::Reading };
+        if size.saturating_sub(self.size) >= self.accumulator.dense_from(work) {
             return Err(DenseIsFaster { size });
         }
         if size > self.size {
@@ -241,7 +242,7 @@ impl<'a> GrowingSample<'a> {
             self.size = size;
         }
         // A design may draw more tokens than the size, which is an expectation.
-        if self.tokens.len() - drawn >= self.accumulator.dense_from(checked) {
+        if self.tokens.len() - drawn >= self.accumulator.dense_from(work) {
             return Err(DenseIsFaster { size });
         }
         let for_use = match (self.uniform, checked) {

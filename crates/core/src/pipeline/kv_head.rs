@@ -19,7 +19,7 @@ use crate::{
     },
     plugin::{AttentionWeights, NewTokens, PromptQueries, Sampler, Schedule, Selector},
     promise::{Assumptions, Certificate, Goal, Kind},
-    sample::{Accumulator, ExactAccumulator, Residual, stats::norm},
+    sample::{Accumulator, ExactAccumulator, RemainingWork, Residual, stats::norm},
     step::{
         Picks, PrefixMax, Row, Shape, Site, Softmax, Step, Stream, Tokens, row::GroupLogits,
         stream::SHARED,
@@ -539,7 +539,7 @@ impl Pipeline {
         let expected = if learns { self.first_sizes.begin(list, step.step, base) } else { base };
         // A limited sample may begin with less than the base.
         let begins_with_it = learns && (expected > base || !self.has_limited_samples());
-        if begins_with_it && expected.min(n_s) >= accumulator.dense_from(true) {
+        if begins_with_it && expected.min(n_s) >= accumulator.dense_from(RemainingWork::Scan) {
             self.first_sizes.lower(list);
             return self.fall_back(step);
         }
@@ -656,7 +656,7 @@ impl Pipeline {
         picks: &Arc<Picks>,
         accumulator: &mut dyn Accumulator,
     ) -> Read {
-        if picks.len() >= accumulator.dense_from(false) {
+        if picks.len() >= accumulator.dense_from(RemainingWork::Reading) {
             return self.fall_back(step);
         }
         let certificate = Certificate {

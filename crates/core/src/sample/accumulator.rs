@@ -44,11 +44,22 @@ pub trait Accumulator {
     }
 
     /// Smallest number of rows still to be read for which reading all visible tokens in order is
-    /// faster. If `checked` is true, the statistics of these rows will be needed, too.
-    fn dense_from(&self, checked: bool) -> usize {
-        let _ = checked;
+    /// faster, if `work` remains for these rows.
+    fn dense_from(&self, work: RemainingWork) -> usize {
+        let _ = work;
         usize::MAX
     }
+}
+
+/// Work that remains for the rows still to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemainingWork {
+    /// The rows are read.
+    Reading,
+    /// The rows are read and checked.
+    Checks,
+    /// All visible tokens are scanned before the rows are drawn, read and checked.
+    Scan,
 }
 
 /// Purpose for which drawn tokens are read.

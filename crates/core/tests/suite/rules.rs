@@ -29,7 +29,7 @@ use vattention_core::{
     pipeline::{LayerSettings, List, Reading},
     plugin::{AttentionWeights, Design, Radius, SampleEvidence, Schedule, Uniform},
     promise::{Assumptions, SampleGoal},
-    sample::{Accumulator, ExactAccumulator, Residual, Sample, SampleUse},
+    sample::{Accumulator, ExactAccumulator, RemainingWork, Residual, Sample, SampleUse},
     step::{Softmax, Stream},
     typetag,
 };
@@ -676,11 +676,12 @@ fn a_layer_reads_by_its_own_settings() {
 }
 
 /// The exact accumulator, for a machine that reads every token faster than `from` rows of a list,
-/// or than `checked` rows whose statistics are needed.
+/// than `checked` rows whose statistics are needed, or than a scan and `scanned` such rows.
 struct DenseFrom<'a> {
     exact: ExactAccumulator<'a>,
     from: usize,
     checked: usize,
+    scanned: usize,
 }
 
 impl Accumulator for DenseFrom<'_> {
@@ -705,8 +706,12 @@ impl Accumulator for DenseFrom<'_> {
         self.exact.sample(reader, residual, show);
     }
 
-    fn dense_from(&self, checked: bool) -> usize {
-        if checked { self.checked } else { self.from }
+    fn dense_from(&self, work: RemainingWork) -> usize {
+        match work {
+            RemainingWork::Reading => self.from,
+            RemainingWork::Checks => self.checked,
+            RemainingWork::Scan => self.scanned,
+        }
     }
 }
 
@@ -721,7 +726,8 @@ fn a_list_falls_back_if_too_many_rows_are_to_be_read() {
         let pipeline = Pipeline::new(&Arc::new(config), head.site).unwrap();
         let step = head.step();
         let rows = step.rows();
-        let mut accumulator = DenseFrom { exact: ExactAccumulator::new(&rows), from, checked };
+        let exact = ExactAccumulator::new(&rows);
+        let mut accumulator = DenseFrom { exact, from, checked, scanned: 9999 };
         let read = pipeline.sample(&step, &pipeline.choose(&step), 0, &mut accumulator);
         assert!(read.certificate.promise.is_some());
         assert_eq!(read.certificate.held, read.fell_back || rounds > 1);
@@ -748,7 +754,7 @@ fn a_sample_that_would_be_slower_than_everything_is_not_begun() {
     let step = head.step();
     let rows = step.rows();
     let exact = ExactAccumulator::new(&rows);
-    let mut accumulator = DenseFrom { exact, from: 9999, checked: 100 };
+    let mut accumulator = DenseFrom { exact, from: 9999, checked: 9999, scanned: 100 };
     let read = pipeline.sample(&step, &pipeline.choose(&step), 0, &mut accumulator);
     assert!(read.fell_back && read.certificate.held);
 }
