@@ -4,87 +4,15 @@
 #[allow(clippy::wildcard_imports, reason = "most names in this file come from there")]
 use std::arch::x86_64::*;
 
-use super::{
-    AHEAD, BlockLayout, Blocks, LANES, QueryChunk, ROWS, SuccessiveRows, TILE, widen_chunk,
-};
-use crate::step::{Element, prefetch::LINE, prefetch_after};
+use super::{LANES, QueryChunk, ROWS, TILE, prefetch_chunk, widen_chunk};
+use crate::step::Element;
 
-/// Multiplies rows, [`ROWS`] at a time, with `G` queries. Writes the products to `out`
-/// `[G][length]` from `first` on.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,f16c")]
-pub(super) fn multiply_rows<T: Element, const G: usize>(
-    rows: &SuccessiveRows<'_, T>,
-    queries: &[QueryChunk<G>],
-    out: &mut [f32],
-    (first, length): (usize, usize),
-) {
-    let SuccessiveRows { block, next, stride, dim, count } = *rows;
-    let mut offsets = [0, 1, 2, 3].map(|row: usize| row * stride);
-    for place in (0..count).step_by(ROWS) {
-        let (here, left) = (&block[place * stride..], count - place);
-        if left < ROWS {
-            // The last row fills an incomplete group.
-            offsets[left..].fill((left - 1) * stride);
-        }
-        let mut four: [&[T]; ROWS] = [&[]; ROWS];
-        for (four, offset) in four.iter_mut().zip(offsets) {
-            *four = &here[offset..][..dim];
-        }
-        let ahead = match (place + AHEAD).checked_sub(count) {
-            None => &here[AHEAD * stride..],
-            Some(place) => next.get(place * stride..).unwrap_or(here),
-        };
-        let distance = ahead.as_ptr().addr().wrapping_sub(here.as_ptr().addr());
-        let products = products_of_rows(four, [distance; ROWS], queries);
-        for (g, products) in products.iter().enumerate().take(G) {
-            store(products, &mut out[g * length..][first + place..first + count]);
-        }
-    }
-}
-
-/// Multiplies listed rows, [`ROWS`] at a time, with a query. Writes the products to `out`
-/// `[tokens]`.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,f16c")]
-pub(super) fn multiply_listed<T: Element>(
-    layout: &BlockLayout,
-    rows: Blocks<'_, T>,
-    tokens: &[usize],
-    query: &[QueryChunk<1>],
-    out: &mut [f32],
-) {
-    for place in (0..tokens.len()).step_by(ROWS) {
-        let mut four: [&[T]; ROWS] = [&[]; ROWS];
-        let mut distances = [0; ROWS];
-        for (row, (four, distance)) in four.iter_mut().zip(&mut distances).enumerate() {
-            let token = place + row.min(tokens.len() - 1 - place);
-            *four = layout.row(rows, tokens[token]);
-            if let Some(&ahead) = tokens.get(token + AHEAD) {
-                let ahead = layout.row(rows, ahead).as_ptr().addr();
-                *distance = ahead.wrapping_sub(four.as_ptr().addr());
-            }
-        }
-        let [products, ..] = products_of_rows(four, distances, query);
-        store(&products, &mut out[place..]);
-    }
-}
-
-/// Writes the products of up to [`ROWS`] rows to the beginning of `out`.
-#[inline(always)]
-fn store(products: &[f32; ROWS], out: &mut [f32]) {
-    match out.first_chunk_mut() {
-        Some(out) => *out = *products,
-        None => out.copy_from_slice(&products[..out.len()]),
-    }
-}
-
-/// Dot products of [`ROWS`] rows with `G` queries, `[TILE][ROWS]`, with zeros beyond the queries.
-/// The operations are those of [`super::products`], but a chunk of a query is loaded once for all
-/// rows, and the partial sums of all products are added in parallel. For each row, the row
-/// `distances` bytes after it is prefetched, a line at a time: many requests at once would wait for
-/// each other.
+/// Dot products of [`ROWS`] rows with `G` queries, `[TILE][ROWS]`, like
+/// [`super::products_of_rows`]. A chunk of a query is loaded once for all rows, and the partial
+/// sums of all products are added in parallel.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,f16c")]
-fn products_of_rows<T: Element, const G: usize>(
+pub(super) fn products_of_rows<T: Element, const G: usize>(
     rows: [&[T]; ROWS],
     distances: [usize; ROWS],
     queries: &[QueryChunk<G>],
@@ -95,13 +23,10 @@ fn products_of_rows<T: Element, const G: usize>(
     for (chunks, row) in chunks.iter_mut().zip(rows) {
         *chunks = &row.as_chunks::<LANES>().0[..whole];
     }
-    let chunks_per_line = (LINE / size_of::<[T; LANES]>()).max(1);
     for (place, queries) in queries[..whole].iter().enumerate() {
         for ((sums, chunks), distance) in sums.iter_mut().zip(chunks).zip(distances) {
             let chunk = &chunks[place];
-            if place % chunks_per_line == 0 {
-                prefetch_after(chunk, distance);
-            }
+            prefetch_chunk(chunk, place, distance);
             add_products(sums, bytemuck::must_cast(widen_chunk(chunk)), queries);
         }
     }
