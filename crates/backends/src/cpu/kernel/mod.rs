@@ -223,7 +223,10 @@ impl<E: SimdElement, const H: usize> SimdKernel for AttendKernel<'_, '_, E, H> {
             let block = window.block::<S>(first, rows.block_rows::<S, H>());
             self.add_block::<S>(&block);
             if first / FOLD < (first + block.len) / FOLD {
-                self.sums.iter_mut().for_each(TileSums::fold);
+                // A loop, because `for_each` is not inlined.
+                for sums in &mut *self.sums {
+                    sums.fold();
+                }
             }
         }
     }
