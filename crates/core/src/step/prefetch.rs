@@ -1,6 +1,7 @@
 //! Fetching of memory into the cache before it is needed.
 
 /// Size of a cache line in bytes.
+#[cfg(target_arch = "x86_64")]
 pub(crate) const LINE: usize = 64;
 
 /// Fetches numbers into the cache without waiting for them. Does nothing on machines other than

@@ -16,6 +16,7 @@ use multiversion::multiversion;
 use multiversion::target::match_target;
 
 use super::{BlockLayout, Blocks, Element};
+#[cfg(target_arch = "x86_64")]
 use crate::step::{prefetch::LINE, prefetch_after};
 
 /// Number of elements multiplied at a time.
@@ -204,6 +205,7 @@ fn store(products: &[f32; ROWS], out: &mut [f32]) {
 /// Prefetches the counterpart of a row's chunk `place` in the row `distance` bytes after it, once
 /// per cache line: many requests at once would wait for each other.
 #[inline(always)]
+#[cfg(target_arch = "x86_64")]
 fn prefetch_chunk<T>(chunk: &[T; LANES], place: usize, distance: usize) {
     if place.is_multiple_of((LINE / size_of::<[T; LANES]>()).max(1)) {
         prefetch_after(chunk, distance);
