@@ -175,14 +175,13 @@ impl<E: SimdElement> ProductsKernel<'_, E> {
             }
             let mut products = [0.0; LANES];
             S::store(products.as_mut_ptr(), S::sums(&sums));
-            for vector in 0..N {
-                let out = self.out.as_mut_ptr().add(vector * rows + first);
-                let products = products.as_ptr().add(vector * TILE);
+            let vectors = products.as_chunks::<TILE>().0.iter().zip(self.out.chunks_mut(rows));
+            for (products, out) in vectors {
+                let out = &mut out[first..][..count];
                 // The length is known at compile time in the first case, so no function is called.
-                if count == TILE {
-                    out.cast::<[f32; TILE]>().write(products.cast::<[f32; TILE]>().read());
-                } else {
-                    out.copy_from_nonoverlapping(products, count);
+                match out.first_chunk_mut::<TILE>() {
+                    Some(out) => *out = *products,
+                    None => out.copy_from_slice(&products[..count]),
                 }
             }
         }

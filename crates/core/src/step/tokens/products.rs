@@ -213,7 +213,7 @@ fn prefetch_chunk<T>(chunk: &[T; LANES], place: usize, distance: usize) {
 }
 
 /// Dot products of [`ROWS`] rows with `G` queries, `[TILE][ROWS]`, with zeros beyond the queries.
-/// The rows `distances` bytes after them are prefetched.
+/// The versions for AVX2 and AVX-512 prefetch the rows `distances` bytes after them.
 #[inline(always)]
 #[allow(dead_code, reason = "a build for AVX2 or AVX-512 alone never calls it")]
 fn products_of_rows<T: Element, const G: usize>(
@@ -232,7 +232,7 @@ fn products_of_rows<T: Element, const G: usize>(
 
 /// Dot products of one row with `G` queries.
 #[inline(always)]
-#[allow(dead_code, reason = "a build for AVX-512 alone never calls it")]
+#[allow(dead_code, reason = "a build for AVX2 or AVX-512 alone never calls it")]
 fn products<T: Element, const G: usize>(row: &[T], queries: &[QueryChunk<G>]) -> [f32; G] {
     let mut sums = [[0.0; LANES]; G];
     let (chunks, rest) = row.as_chunks::<LANES>();
@@ -259,7 +259,7 @@ fn widen_chunk<T: Element>(row: &[T]) -> [f32; LANES] {
 
 /// Adds the products of a chunk of a row with the chunk of each query.
 #[inline(always)]
-#[allow(dead_code, reason = "a build for AVX-512 alone never calls it")]
+#[allow(dead_code, reason = "a build for AVX2 or AVX-512 alone never calls it")]
 fn add_products<const G: usize>(
     sums: &mut QueryChunk<G>,
     numbers: &[f32; LANES],
