@@ -23,7 +23,8 @@ KEY = "the-key-of-the-test"
 DENSE, SPARSE = "recall@dense", "recall@priority"
 # Number of tokens that dense attention reads of scored prompts; the pipeline reads the others.
 DENSE_PREFIX = 200
-CASES = [Needle(seed, sentences=100) for seed in range(4)]
+# Long enough that `priority` samples: it reads shorter prompts whole.
+CASES = [Needle(seed, sentences=400) for seed in range(4)]
 # lm-eval sends tokens without the one that the tokenizer puts first.
 BEGIN = "<bos> "
 # Tasks of lm-eval over a local file.

@@ -73,7 +73,7 @@ class ServerPage(unittest.TestCase):
         browser.type("#document", text)
 
     def test_streams_an_answer_from_the_document_and_shows_the_map(self) -> None:
-        needle = Needle(seed=1, sentences=150)
+        needle = Needle(seed=1, sentences=400)
         browser.choose("#model", "recall@priority")
         self.configure(tokens=500)
         self.attach(needle.text)
@@ -96,7 +96,7 @@ class ServerPage(unittest.TestCase):
     def test_switches_the_map_to_error_bars_and_to_an_earlier_token(self) -> None:
         browser.choose("#model", "recall@priority")
         self.configure(tokens=20)
-        self.attach(Needle(seed=2, sentences=150).text)
+        self.attach(Needle(seed=2, sentences=400).text)
         browser.type("#question", "What is the special magic number?" + ENTER)
         browser.wait_for(f"document.querySelector('{ANSWER}') && {IDLE}")
         browser.wait_for("document.getElementById('map').innerText.includes('%')")
