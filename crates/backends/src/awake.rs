@@ -1,15 +1,13 @@
 //! Threads that look for work instead of sleeping.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use rayon::Yield;
+use crate::team::{Team, look_for_work_until};
 
 /// Longest time that a step waits for threads to join it.
 const PATIENCE: Duration = Duration::from_micros(50);
-
-/// Number of times that a thread looks for a job before it yields the processor to other programs.
-const ATTEMPTS: usize = 64;
 
 /// Threads may join the step, which has not begun.
 const OPEN: u8 = 0;
@@ -17,25 +15,31 @@ const OPEN: u8 = 0;
 const BEGUN: u8 = 1;
 const DONE: u8 = 2;
 
-/// Runs `work` on a thread of rayon's current pool, while the other threads look for its jobs
-/// without sleeping.
+/// Runs `work` on a thread of rayon's current pool, while the other threads look for its tasks and
+/// jobs without sleeping. Tasks are those of [`process`](crate::process) and
+/// [`Workers::map`](crate::Workers::map).
 ///
 /// The decode step of a model has hundreds of parallel parts of some microseconds each: products,
 /// and the attention of each layer. A thread that sleeps between them takes longer to wake than to
 /// compute its share of a part.
 ///
-/// A thread that looks for jobs suspends the work that it interrupted, until the step ends. Threads
-/// therefore join before the step has created its first job, or not at all: no step waits for
+/// A thread that looks for work suspends the work that it interrupted, until the step ends. Threads
+/// therefore join before the step has begun, or not at all: no step waits for
 /// itself, and of two steps only the earlier one can wait for the other.
 pub fn keep_awake<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    if Team::current().is_some() {
+        return work();
+    }
     let (state, joined) = (AtomicU8::new(OPEN), AtomicUsize::new(0));
+    let team = &Arc::new(Team::default());
     rayon::scope(|scope| {
         let others = rayon::current_num_threads() - 1;
         for _ in 0..others {
             scope.spawn(|_| {
                 if state.load(Ordering::SeqCst) == OPEN {
                     joined.fetch_add(1, Ordering::Relaxed);
-                    look_for_jobs_until(|| state.load(Ordering::Relaxed) == DONE);
+                    let done = || state.load(Ordering::Relaxed) == DONE;
+                    team.join(|| look_for_work_until(Some(team), done));
                 }
             });
         }
@@ -45,26 +49,8 @@ pub fn keep_awake<R: Send>(work: impl FnOnce() -> R + Send) -> R {
         }
         state.store(BEGUN, Ordering::SeqCst);
         let _guard = EndOnDrop(&state);
-        work()
+        if joined.load(Ordering::Relaxed) == 0 { work() } else { team.join(work) }
     })
-}
-
-/// Runs jobs of the current pool until `done` returns true, without sleeping.
-pub(crate) fn look_for_jobs_until(done: impl Fn() -> bool) {
-    let mut attempts = 0;
-    while !done() {
-        match rayon::yield_now() {
-            Some(Yield::Executed) => attempts = 0,
-            _ if attempts == ATTEMPTS => {
-                std::thread::yield_now();
-                attempts = 0;
-            }
-            _ => {
-                std::hint::spin_loop();
-                attempts += 1;
-            }
-        }
-    }
 }
 
 /// Guard that ends a step even if it panics: the scope waits for its threads.

@@ -18,6 +18,8 @@ mod parallel;
 mod pipelines;
 mod reference;
 mod row_checksums;
+mod tasks;
+mod team;
 mod workers;
 
 pub use awake::keep_awake;
@@ -27,6 +29,7 @@ pub use engine_head::EngineHead;
 pub use executor::{Executor, HeadInput, HeadOutput, Indexing, RowOutput, RowSums};
 pub use head_rows::HeadRows;
 pub use layer::{Layer, build_pipelines};
+pub use parallel::process;
 pub use reference::Reference;
 pub use row_checksums::RowChecksums;
 pub use vattention_core::step::TaskRunner;

@@ -3,13 +3,12 @@
 //! A thread of `rayon::join` sleeps while it waits for the last task, if the tasks do not divide
 //! evenly. In a virtual machine it takes tens of microseconds to wake, as long as a KV head takes.
 //! So the threads here take the next task in turn, and a thread that finds none looks for other
-//! jobs until the last task is done.
+//! work until the last task is done. The threads of a [`Team`] do not even need rayon's queues.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use vattention_core::step::{StepThreads, TaskRunner};
 
-use vattention_core::step::TaskRunner;
-
-use crate::awake::look_for_jobs_until;
+use crate::tasks::Tasks;
+use crate::team::{Team, look_for_work_until};
 
 /// The threads of rayon's current pool. Tasks may divide their work among them again.
 #[derive(Debug)]
@@ -17,42 +16,37 @@ pub(crate) struct RayonThreads;
 
 impl TaskRunner for RayonThreads {
     fn run(&self, count: usize, task: &(dyn Fn(usize) + Sync)) {
-        let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let process = || {
-            loop {
-                let index = next.fetch_add(1, Ordering::Relaxed);
-                if index >= count {
-                    return;
-                }
-                let _counted = CountOnDrop(&done);
-                task(index);
-            }
-        };
+        if let Some(team) = Team::current() {
+            return team.run(count, task);
+        }
+        let tasks = Tasks::new(count, task);
         rayon::scope(|scope| {
             let helpers = rayon::current_num_threads().min(count).saturating_sub(1);
             for _ in 0..helpers {
-                scope.spawn(|_| process());
+                scope.spawn(|_| {
+                    tasks.process();
+                });
             }
-            process();
-            look_for_jobs_until(|| done.load(Ordering::Acquire) == count);
+            tasks.process();
+            look_for_work_until(None, || tasks.are_finished());
         });
+        tasks.end();
     }
 }
 
-/// Counts a task when dropped, even if it panics: the scope then passes the panic on.
-struct CountOnDrop<'a>(&'a AtomicUsize);
-
-impl Drop for CountOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_add(1, Ordering::Release);
-    }
+/// Applies `f` to each piece of work on the threads of rayon's current pool, or on those of the
+/// step that this thread is a part of ([`keep_awake`](crate::keep_awake)).
+///
+/// # Panics
+/// If `f` panics for a piece.
+pub fn process<T: Send>(pieces: Vec<T>, f: impl Fn(T) + Sync) {
+    StepThreads::new(&RayonThreads).map(pieces, f);
 }
 
 #[cfg(test)]
 mod tests {
-    use vattention_core::step::StepThreads;
-
     use super::*;
+    use crate::awake::keep_awake;
 
     const THREADS: StepThreads<'static> = StepThreads::new(&RayonThreads);
 
@@ -64,6 +58,7 @@ mod tests {
             (0..50).map(|i| (0..7).map(|j| 10 * i + j).collect()).collect();
         assert_eq!(found, expected);
         assert!(THREADS.map(Vec::<usize>::new(), |i| i).is_empty());
+        assert_eq!(keep_awake(|| THREADS.map((0..50).collect(), row)), expected);
     }
 
     #[test]

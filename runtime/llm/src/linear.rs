@@ -1,10 +1,11 @@
 //! Linear maps and norms, the parts of every layer.
 
 use rayon::prelude::*;
+use vattention_backends::process;
 
 use crate::Result;
 use crate::inputs::LinearInputs;
-use crate::matrix::Matrix;
+use crate::matrix::{Matrix, ProductPart};
 use crate::product::WriteMode;
 use crate::weights::CheckpointTensors;
 
@@ -111,14 +112,16 @@ impl Linear {
         maps: [(&Self, &mut [f32]); N],
         scratch: &mut LinearScratch,
     ) {
-        if x.rows() == 1 {
-            maps.into_par_iter()
-                .for_each(|(map, y)| map.apply(x, y, &mut LinearScratch::default()));
-        } else {
-            for (map, y) in maps {
-                map.apply(x, y, scratch);
-            }
+        if x.rows() > 1 {
+            return maps.into_iter().for_each(|(map, y)| map.apply(x, y, scratch));
         }
+        let mut maps = maps;
+        let mut parts = Vec::new();
+        for (map, y) in &mut maps {
+            map.weight.add_parts(x, y, &mut parts);
+        }
+        process(parts, ProductPart::multiply);
+        maps.into_iter().for_each(|(map, y)| map.add_bias(y));
     }
 
     /// Number of elements of an output row.

@@ -51,6 +51,9 @@ fn log_sum_exp(logits: &[f32]) -> f64 {
 /// Returns the `count` most likely tokens in descending order; of equal logits, the lower token
 /// comes first.
 fn most_likely_tokens(logits: &[f32], count: usize) -> Vec<u32> {
+    if count == 0 {
+        return Vec::new();
+    }
     let mut found: Vec<u32> = Vec::with_capacity(count + 1);
     for token in 0..logits.len() as u32 {
         let logit = logits[token as usize];

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use half::bf16;
 
 use crate::inputs::LinearInputs;
-use crate::packed::PackedMatrix;
+use crate::packed::{PackedMatrix, PackedPart};
 use crate::product::{RowView, Threads, WriteMode, times_transposed};
-use crate::row;
+use crate::row::{self, RowPart};
 
 /// Maximum number of rows whose products are bitwise equal to those of single rows.
 pub(crate) const MOST_EQUAL_ROWS: usize = 16;
@@ -25,6 +25,23 @@ enum MatrixData {
     F32(Arc<Vec<f32>>),
     Bf16(Arc<Vec<bf16>>),
     Packed(Arc<PackedMatrix>),
+}
+
+/// Some outputs of the product of a matrix and a row, which one thread computes.
+pub(crate) enum ProductPart<'a> {
+    F32(RowPart<'a, f32>),
+    Bf16(RowPart<'a, bf16>),
+    Packed(PackedPart<'a>),
+}
+
+impl ProductPart<'_> {
+    pub(crate) fn multiply(self) {
+        match self {
+            Self::F32(part) => part.multiply(),
+            Self::Bf16(part) => part.multiply(),
+            Self::Packed(part) => part.multiply(),
+        }
+    }
 }
 
 impl Matrix {
@@ -111,6 +128,29 @@ impl Matrix {
             MatrixData::F32(weights) => row::multiply(x.numbers(), weights, self.inputs, y),
             MatrixData::Bf16(weights) => row::multiply(x.numbers(), weights, self.inputs, y),
             MatrixData::Packed(weights) => weights.multiply(x.activations(), y),
+        }
+    }
+
+    /// Appends the parts of the product of a row, whose results overwrite `y` `[outputs]`.
+    pub(crate) fn add_parts<'a>(
+        &'a self,
+        x: &'a LinearInputs<'_>,
+        y: &'a mut [f32],
+        parts: &mut Vec<ProductPart<'a>>,
+    ) {
+        assert_eq!((x.rows(), y.len()), (1, self.outputs), "products of one row and every output");
+        match &self.weights {
+            MatrixData::F32(weights) => {
+                let all = row::parts(x.numbers(), weights, self.inputs, y);
+                parts.extend(all.map(ProductPart::F32));
+            }
+            MatrixData::Bf16(weights) => {
+                let all = row::parts(x.numbers(), weights, self.inputs, y);
+                parts.extend(all.map(ProductPart::Bf16));
+            }
+            MatrixData::Packed(weights) => {
+                parts.extend(weights.parts_of_row(x.activations(), y).map(ProductPart::Packed));
+            }
         }
     }
 

@@ -7,6 +7,7 @@
 use half::bf16;
 use multiversion::multiversion;
 use rayon::prelude::*;
+use vattention_backends::process;
 
 /// Number of independent sums of a dot product.
 const LANES: usize = 64;
@@ -43,10 +44,10 @@ pub(crate) fn multiply<W: Weight>(x: &[f32], weights: &[W], inputs: usize, y: &m
     assert_eq!((x.len(), weights.len()), (n * inputs, outputs * inputs));
     assert_eq!(y.len(), n * outputs);
     if n == 1 {
-        return multiply_parts(x, weights, inputs, y);
+        return process(parts(x, weights, inputs, y).collect(), RowPart::multiply);
     }
     let mut products = vec![0.0; y.len()];
-    multiply_parts(x, weights, inputs, &mut products);
+    process(parts(x, weights, inputs, &mut products).collect(), RowPart::multiply);
     for (output, products) in products.chunks_exact(n).enumerate() {
         for (row, product) in products.iter().enumerate() {
             y[row * outputs + output] = *product;
@@ -54,14 +55,30 @@ pub(crate) fn multiply<W: Weight>(x: &[f32], weights: &[W], inputs: usize, y: &m
     }
 }
 
-/// Computes `W xᵀ`, `[outputs, n]`, on all threads.
-fn multiply_parts<W: Weight>(x: &[f32], weights: &[W], inputs: usize, products: &mut [f32]) {
-    let (n, rows) = (x.len() / inputs, PART.div_ceil(inputs));
-    if products.len() <= rows * n {
-        multiply_rows(x, weights, inputs, products);
-    } else {
-        let parts = products.par_chunks_mut(rows * n).zip(weights.par_chunks(rows * inputs));
-        parts.for_each(|(products, weights)| multiply_rows(x, weights, inputs, products));
+/// Some outputs of a product, which one thread computes.
+pub(crate) struct RowPart<'a, W> {
+    x: &'a [f32],
+    weights: &'a [W],
+    inputs: usize,
+    /// `[outputs, n]`
+    products: &'a mut [f32],
+}
+
+/// Parts of a product, whose result `products` is `W xᵀ`, `[outputs, n]`.
+pub(crate) fn parts<'a, W: Weight>(
+    x: &'a [f32],
+    weights: &'a [W],
+    inputs: usize,
+    products: &'a mut [f32],
+) -> impl Iterator<Item = RowPart<'a, W>> {
+    let (n, outputs) = (x.len() / inputs, PART.div_ceil(inputs));
+    let parts = products.chunks_mut(outputs * n).zip(weights.chunks(outputs * inputs));
+    parts.map(move |(products, weights)| RowPart { x, weights, inputs, products })
+}
+
+impl<W: Weight> RowPart<'_, W> {
+    pub(crate) fn multiply(self) {
+        multiply_rows(self.x, self.weights, self.inputs, self.products);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Layout of a packed matrix.
 
 use half::f16;
-use rayon::prelude::*;
+use vattention_backends::process;
 
 use super::activations::Activations;
 use super::codebook::{LARGEST_EXPONENT, half_power};
@@ -10,11 +10,8 @@ use super::kernel::{InstructionSet, multiply};
 use super::tile::{CacheLine, LaneExponents, LaneFactors, LaneNumbers, OutputGroup};
 use super::{BLOCK, LANES};
 
-/// Least number of bytes of a matrix per parallel job.
+/// Least number of bytes of a matrix per part that a thread computes.
 const LEAST_PART: usize = 1 << 14;
-
-/// Parallel jobs per thread, so that one late job does not delay the others for long.
-const PARTS_PER_THREAD: usize = 4;
 
 /// Quantised matrix `[outputs, inputs]`, in groups of sixteen outputs; the last group may end in
 /// rows of zeros.
@@ -192,15 +189,11 @@ impl PackedMatrix {
         let rows = x.rows();
         assert_eq!(y.len(), rows * self.outputs, "products of every row and output");
         assert_eq!(x.row(0).len(), self.blocks, "rows of the inputs");
-        let part = self.groups_per_part();
         if rows == 1 {
-            let parts = y.par_chunks_mut(part * LANES).enumerate();
-            parts.for_each(|(i, y)| self.multiply_groups(level, x, i * part, y));
-            return;
+            return process(self.parts(level, x, y).collect(), PackedPart::multiply);
         }
         let mut products = vec![0.0; self.groups() * rows * LANES];
-        let parts = products.par_chunks_mut(part * rows * LANES).enumerate();
-        parts.for_each(|(i, products)| self.multiply_groups(level, x, i * part, products));
+        process(self.parts(level, x, &mut products).collect(), PackedPart::multiply);
         for (group, products) in products.chunks_exact(rows * LANES).enumerate() {
             for (row, products) in products.chunks_exact(LANES).enumerate() {
                 let y = &mut y[row * self.outputs..(row + 1) * self.outputs];
@@ -211,25 +204,41 @@ impl PackedMatrix {
         }
     }
 
-    /// Multiplies the groups from `first` on: `products` is `[groups][rows][16]`, and its last
-    /// group may be shorter.
-    fn multiply_groups(
-        &self,
-        level: InstructionSet,
-        x: &Activations,
-        first: usize,
-        products: &mut [f32],
-    ) {
-        for (i, products) in products.chunks_mut(x.rows() * LANES).enumerate() {
-            multiply(level, self.format, x, self.group(first + i), products);
-        }
+    /// Parts of the product with one row, `y` `[outputs]`.
+    pub(crate) fn parts_of_row<'a>(
+        &'a self,
+        x: &'a Activations,
+        y: &'a mut [f32],
+    ) -> impl Iterator<Item = PackedPart<'a>> {
+        assert_eq!((x.rows(), y.len()), (1, self.outputs), "products of one row and every output");
+        assert_eq!(x.row(0).len(), self.blocks, "rows of the inputs");
+        self.parts(InstructionSet::best(), x, y)
     }
 
+    /// Parts of a product; `products` is `[groups][rows][16]`, and its last group may be shorter.
+    fn parts<'a>(
+        &'a self,
+        level: InstructionSet,
+        x: &'a Activations,
+        products: &'a mut [f32],
+    ) -> impl Iterator<Item = PackedPart<'a>> {
+        let groups = self.groups_per_part();
+        let parts = products.chunks_mut(groups * x.rows() * LANES).enumerate();
+        parts.map(move |(i, products)| PackedPart {
+            matrix: self,
+            level,
+            x,
+            first: i * groups,
+            products,
+        })
+    }
+
+    /// Each thread computes one part, because threads read long parts faster: lines beyond the end
+    /// of a part are prefetched in vain.
     fn groups_per_part(&self) -> usize {
         let threads = rayon::current_num_threads();
-        let parts = if threads == 1 { 1 } else { PARTS_PER_THREAD * threads };
         let least = LEAST_PART.div_ceil(self.blocks * self.format.lines() * size_of::<CacheLine>());
-        self.groups().div_ceil(parts).max(least)
+        self.groups().div_ceil(threads).max(least)
     }
 
     fn groups(&self) -> usize {
@@ -245,6 +254,26 @@ impl PackedMatrix {
             offsets: part(&self.offsets, i, count),
             scale_factors: part(&self.scale_factors, i, count),
             offset_factors: part(&self.offset_factors, i, count),
+        }
+    }
+}
+
+/// Some groups of a product, which one thread computes.
+pub(crate) struct PackedPart<'a> {
+    matrix: &'a PackedMatrix,
+    level: InstructionSet,
+    x: &'a Activations,
+    /// Number of the first group.
+    first: usize,
+    /// `[groups][rows][16]`; the last group may be shorter.
+    products: &'a mut [f32],
+}
+
+impl PackedPart<'_> {
+    pub(crate) fn multiply(self) {
+        let Self { matrix, level, x, first, products } = self;
+        for (i, products) in products.chunks_mut(x.rows() * LANES).enumerate() {
+            multiply(level, matrix.format, x, matrix.group(first + i), products);
         }
     }
 }

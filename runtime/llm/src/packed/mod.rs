@@ -21,7 +21,7 @@ mod tile;
 pub(crate) use activations::Activations;
 pub(crate) use codebook::LARGEST_EXPONENT;
 pub(crate) use format::QuantFormat;
-pub(crate) use layout::PackedMatrix;
+pub(crate) use layout::{PackedMatrix, PackedPart};
 
 /// Number of weights in a block.
 pub(crate) const BLOCK: usize = 32;

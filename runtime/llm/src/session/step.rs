@@ -3,8 +3,7 @@
 use std::time::Instant;
 
 use ndarray::{Array3, ArrayView3, Axis, s};
-use rayon::prelude::*;
-use vattention_backends::keep_awake;
+use vattention_backends::{keep_awake, process};
 use vattention_core::{Attention, Output, Shape, TokenClass, engine::SequencePoint};
 
 use super::Session;
@@ -314,7 +313,7 @@ impl TokenRows {
             work.push((&mut **new, rows, part));
             (first, rest) = (end, after);
         }
-        work.into_par_iter().for_each(|(new, rows, attended)| {
+        process(work, |(new, rows, attended)| {
             if new.failure.is_none() {
                 new.attend(layer, rows, attended);
             }
