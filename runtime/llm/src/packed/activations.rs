@@ -80,14 +80,14 @@ impl ActivationBlock {
 
     #[inline(always)]
     fn new(x: &[f32; BLOCK]) -> Self {
-        let (mut peaks, mut poisons) = ([LEAST; LANES], [0.0; LANES]);
+        // Magnitudes are ordered like their bits, and NaN comes last.
+        let mut peaks = [LEAST.to_bits(); LANES];
         for half in x.as_chunks::<LANES>().0 {
             for i in 0..LANES {
-                peaks[i] = if half[i].abs() > peaks[i] { half[i].abs() } else { peaks[i] };
-                poisons[i] += half[i] * 0.0;
+                peaks[i] = peaks[i].max(half[i].abs().to_bits());
             }
         }
-        let peak = peaks.into_iter().fold(LEAST, f32::max);
+        let peak = f32::from_bits(reduce(peaks, u32::max));
         let inverse = LARGEST / peak;
         let mut block = Self::ZERO;
         let mut scaled = *x;
@@ -96,16 +96,27 @@ impl ActivationBlock {
         }
         block.digits = digits(&scaled);
         for (digit, digits) in block.digits.iter().enumerate() {
-            for (half, digits) in digits.as_chunks::<{ BLOCK / 2 }>().0.iter().enumerate() {
-                for x in digits {
-                    block.sums[half][digit] += i32::from(*x);
-                }
+            for (half, digits) in digits.as_chunks::<LANES>().0.iter().enumerate() {
+                block.sums[half][digit] = i32::from(reduce(digits.map(i16::from), |a, b| a + b));
             }
         }
-        block.scale = peak / LARGEST + poisons.iter().sum::<f32>();
+        block.scale = peak / LARGEST + peak * 0.0;
         block.total = block.scale * combine(block.sum());
         block
     }
+}
+
+/// Combines all lanes, half of them with the other half.
+#[inline(always)]
+fn reduce<T: Copy>(mut lanes: [T; LANES], combine: impl Fn(T, T) -> T) -> T {
+    let mut half = LANES / 2;
+    while half > 0 {
+        for i in 0..half {
+            lanes[i] = combine(lanes[i], lanes[half + i]);
+        }
+        half /= 2;
+    }
+    lanes[0]
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl+avx512dq", "x86_64+avx2+fma"))]
@@ -119,12 +130,14 @@ fn split(x: &[[f32; BLOCK]], blocks: &mut [ActivationBlock]) {
 #[inline(always)]
 fn digits(x: &[f32; BLOCK]) -> [[i8; BLOCK]; DIGITS] {
     let base = BASE as f32;
+    // Products with inverses give the same digits as quotients.
+    let (inverse, inverse_square) = (1.0 / base, 1.0 / (base * base));
     let mut digits = [[0; BLOCK]; DIGITS];
     for i in 0..BLOCK {
         let whole = x[i].round_ties_even();
-        let high = (whole / (base * base)).round_ties_even();
+        let high = (whole * inverse_square).round_ties_even();
         let rest = whole - high * (base * base);
-        let middle = (rest / base).round_ties_even();
+        let middle = (rest * inverse).round_ties_even();
         for (digits, digit) in digits.iter_mut().zip([high, middle, rest - middle * base]) {
             digits[i] = (digit + TO_LOW_BITS).to_bits() as i8;
         }
