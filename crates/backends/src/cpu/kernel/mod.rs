@@ -56,8 +56,10 @@ pub(crate) struct Pass<'a, E> {
 }
 
 /// Denominators `Σ 2^(logit − max)` and numerators `Σ 2^(logit − max) v` of a tile's heads, over
-/// the rows so far.
+/// the rows so far. Maxima and denominators are aligned like lines: a load that crosses a cache
+/// line would wait for the last store of the same numbers.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(crate) struct TileSums {
     /// Largest logit of head `lane % H`.
     pub(crate) max: [f32; LANES],

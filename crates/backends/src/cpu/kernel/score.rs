@@ -3,7 +3,7 @@
 use vattention_core::step::{TANH, TANH_LIMIT};
 
 use super::rows::{RowBlock, Vector};
-use super::{LANES, LEAST, SimdLine, TileQueries, multiply_lines};
+use super::{LANES, LEAST, SimdLine, TileQueries, flat, multiply_lines};
 use crate::cpu::simd::{CHUNK, Simd, SimdElement};
 
 /// Keys of a block, and the queries of a tile, of which the first `N` are used. With `AHEAD`, later
@@ -36,15 +36,10 @@ impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockKeys<'_, '_, '_, E,
                 multiply_lines::<S>(scores, std::iter::repeat(&scales[self.tile]));
             }
         }
-        for (i, line) in scores.iter_mut().enumerate() {
-            // One branch for sixteen logits, each of which is a product of at least 32 elements.
-            if let Some(cap) = self.soft_cap {
-                let logits = cap_logits::<S>(S::load(line.0.as_ptr()), cap);
-                S::store(line.0.as_mut_ptr(), logits);
-            }
-            let used = (self.block.len * H).saturating_sub(i * LANES).min(LANES);
-            line.0[used..].fill(LEAST);
+        if let Some(cap) = self.soft_cap {
+            cap_lines::<S>(scores, cap);
         }
+        flat(scores)[self.block.len * H..].fill(LEAST);
     }
 
     /// Computes products with queries `[H][key_chunks · CHUNK]`.
@@ -214,6 +209,16 @@ impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockKeys<'_, '_, '_, E,
 #[inline(always)]
 unsafe fn load_query<S: Simd>(query: *const f32) -> (S::F, S::F) {
     (S::load(query), S::load(query.add(LANES)))
+}
+
+/// Caps logits. The loop is within the branch for a cap, so that blocks without one do not divide
+/// by it.
+#[inline(always)]
+unsafe fn cap_lines<S: Simd>(lines: &mut [SimdLine], cap: f32) {
+    for line in lines {
+        let logits = cap_logits::<S>(S::load(line.0.as_ptr()), cap);
+        S::store(line.0.as_mut_ptr(), logits);
+    }
 }
 
 /// `cap · tanh(logit / cap)` of sixteen logits, by the polynomials of
