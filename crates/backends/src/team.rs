@@ -85,7 +85,7 @@ impl Team {
 
     /// Processes posted tasks. Returns false if there were none.
     fn process_posted(&self) -> bool {
-        self.slots.iter().fold(false, |any, slot| slot.process() || any)
+        self.slots.iter().any(TaskSlot::process)
     }
 }
 

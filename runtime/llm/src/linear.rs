@@ -109,19 +109,23 @@ impl Linear {
     /// parallel. For more rows they are computed one after the other, each on all threads.
     pub(crate) fn apply_all<const N: usize>(
         x: &LinearInputs<'_>,
-        maps: [(&Self, &mut [f32]); N],
+        mut maps: [(&Self, &mut [f32]); N],
         scratch: &mut LinearScratch,
     ) {
         if x.rows() > 1 {
-            return maps.into_iter().for_each(|(map, y)| map.apply(x, y, scratch));
+            for (map, y) in maps {
+                map.apply(x, y, scratch);
+            }
+            return;
         }
-        let mut maps = maps;
         let mut parts = Vec::new();
         for (map, y) in &mut maps {
             map.weight.add_parts(x, y, &mut parts);
         }
         process(parts, ProductPart::multiply);
-        maps.into_iter().for_each(|(map, y)| map.add_bias(y));
+        for (map, y) in maps {
+            map.add_bias(y);
+        }
     }
 
     /// Number of elements of an output row.
