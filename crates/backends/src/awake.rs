@@ -24,8 +24,8 @@ const DONE: u8 = 2;
 /// compute its share of a part.
 ///
 /// A thread that looks for work suspends the work that it interrupted, until the step ends. Threads
-/// therefore join before the step has begun, or not at all: no step waits for
-/// itself, and of two steps only the earlier one can wait for the other.
+/// therefore join before the step has begun, or not at all: no step waits for itself, and of two
+/// steps only the earlier one can wait for the other. A step within a step has its threads.
 pub fn keep_awake<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     if Team::current().is_some() {
         return work();

@@ -205,8 +205,8 @@ mod tests {
     /// With more nested parts than slots, some are processed by their own threads.
     #[test]
     fn each_task_is_processed_once_at_any_depth() {
-        run_in_team(3, |team| {
-            for round in 0..2000 {
+        run_in_team(SLOTS + 2, |team| {
+            for round in 0..1000 {
                 let (outer, inner) = (round % 9, 1 + round % 5);
                 assert!(count_calls(team, outer, inner).iter().all(|&calls| calls == 1));
             }
