@@ -20,7 +20,7 @@ from serving.server import Server, recall_options, start_with_key
 KEY = "the-key-of-the-test"
 DENSE, SPARSE = "recall@dense", "recall@priority"
 # Long enough that `priority` samples: it reads shorter prompts whole.
-CASES = [Needle(seed, sentences=400) for seed in range(6)]
+CASES = [Needle(seed, sentences=400) for seed in range(16)]
 
 
 def setUpModule() -> None:
@@ -161,7 +161,7 @@ class OpenAi(unittest.TestCase):
         together = [answer.choices[0].text for answer in asyncio.run(ask_together())]
         alone = [client.completions.create(**options(seed)) for seed in range(16)]
         self.assertEqual(together, [answer.choices[0].text for answer in alone])
-        self.assertGreater(len(set(together)), 8)
+        self.assertGreater(len(set(together)), 12)
 
 
 class FullQueue(unittest.TestCase):
