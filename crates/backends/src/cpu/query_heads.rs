@@ -204,21 +204,20 @@ impl<'a, E: SimdElement> QueryHeads<'a, E> {
         let no_rows = |_| TileSums::new(self.per_tile, self.rows.value_chunks());
         let mut tiles: Vec<TileSums> = (0..self.tiles()).map(no_rows).collect();
         attend(self.level, self.per_tile, &pass, &mut tiles, per_row);
-        self.sums(tiles)
+        self.sums(&tiles)
     }
 
     /// Extracts the sums of each query head from its tile.
-    fn sums(&self, mut tiles: Vec<TileSums>) -> Vec<Softmax> {
-        tiles.iter_mut().for_each(TileSums::fold);
+    fn sums(&self, tiles: &[TileSums]) -> Vec<Softmax> {
         let member = |member: usize| {
             let (tile, head) = (&tiles[member / self.per_tile], member % self.per_tile);
             let sum_lanes = |lanes: &[f32; LANES]| -> f64 {
                 lanes.iter().skip(head).step_by(self.per_tile).map(|&x| f64::from(x)).sum()
             };
-            let lines = tile.numerator.len() / self.per_tile;
+            let lanes = tile.numerators.len() / self.per_tile;
             let mut numerator = vec![0.0; self.value_dim];
-            let folded = &tile.folded[head * lines * LANES..][..lines * LANES];
-            from_lanes::<E>(folded, &mut numerator);
+            let numerators = &tile.numerators[head * lanes..][..lanes];
+            from_lanes::<E>(numerators, &mut numerator);
             let shift = f64::from(tile.max[head]) * LN_2;
             Softmax::from_sums(shift, sum_lanes(&tile.denominator), numerator)
         };

@@ -59,8 +59,9 @@ impl World {
         let queries = (0..group * head_dim).map(|_| number() * scale).collect();
         let keys = Array2::from_shape_fn((tokens, head_dim), |_| number());
         let values = Array2::from_shape_fn((tokens, value_dim), |_| number() + 0.5);
-        // Small chunks, so that the rows lie in several of them.
-        let mut cache = Cache::with_chunks(storage, head_dim, value_dim, ChunkSizes::new(16, 5));
+        // Chunks of 4 to 256 tokens, so that the rows lie in one or in several of them.
+        let chunks = ChunkSizes::new(16, 2 + (seed % 7) as u32);
+        let mut cache = Cache::with_chunks(storage, head_dim, value_dim, chunks);
         let room = cache.room(tokens).unwrap();
         cache.append(keys.view().into(), values.view().into(), room);
         let site = Site { seed: 0, sequence: 0, layer: 0, kv_head: 0, shape };
@@ -364,11 +365,12 @@ fn storages() -> impl Strategy<Value = Storage> {
 }
 
 fn worlds() -> impl Strategy<Value = World> {
-    let dims = (prop_oneof![32usize..=256, Just(64), Just(128)], 1usize..=256);
+    let any_dims = (32usize..=256, 1usize..=256);
+    let dims = prop_oneof![any_dims, Just((64, 64)), Just((128, 128))];
     let soft_caps = prop_oneof![Just(None), (0.5_f32..50.0).prop_map(Some)];
     let sinks = prop::option::of(prop::collection::vec(-5.0_f32..20.0, 16));
     let forms = (soft_caps, sinks);
-    (1usize..=16, dims, 1usize..=200, storages(), any::<u64>(), forms).prop_map(
+    (1usize..=16, dims, 1usize..=400, storages(), any::<u64>(), forms).prop_map(
         |(group, dims, tokens, storage, seed, (soft_cap, sinks))| {
             let sinks = sinks.map(|sinks| sinks[..group].to_vec());
             World { soft_cap, sinks, ..World::new(group, dims, tokens, storage, seed) }
@@ -423,24 +425,29 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Sums over a range, and over a list with and without weights, at every level.
+    /// Sums over a range that begins anywhere or at a strip, and over a list with and without
+    /// weights, at every level.
     #[test]
-    fn sums_match_the_definition(world in worlds(), share in 1usize..7) {
+    fn sums_match_the_definition(world in worlds(), share in 1usize..7, begin in 0.0..1.0) {
         let view = world.cache.view();
         let step = world.step(&view);
-        let all: Vec<u32> = (0..world.tokens as u32).collect();
+        let from = (begin * world.tokens as f64) as usize;
+        let from_strip = from / 64 * 64;
+        let rest = |from: usize| (from as u32..world.tokens as u32).collect::<Vec<u32>>();
         let list = some_tokens(world.tokens, share);
         let log_weights: Vec<f32> = (0..list.len()).map(|i| (i % 5) as f32).collect();
         let weight = |i: usize| f64::from(log_weights[i]).exp2();
         for level in Level::all() {
-            let (range, plain, weighted) = world.query_heads(&view, |heads| (
-                heads.sums(level, TokenSpan::Range(0, world.tokens), None),
+            let (range, strips, plain, weighted) = world.query_heads(&view, |heads| (
+                heads.sums(level, TokenSpan::Range(from, world.tokens), None),
+                heads.sums(level, TokenSpan::Range(from_strip, world.tokens), None),
                 heads.sums(level, TokenSpan::List(&list), None),
                 heads.sums(level, TokenSpan::List(&list), Some(&log_weights)),
             ));
             for member in 0..world.site.shape.group() {
                 for (got, want) in [
-                    (&range, exact(&step, member, &all, |_| 1.0)),
+                    (&range, exact(&step, member, &rest(from), |_| 1.0)),
+                    (&strips, exact(&step, member, &rest(from_strip), |_| 1.0)),
                     (&plain, exact(&step, member, &list, |_| 1.0)),
                     (&weighted, exact(&step, member, &list, weight)),
                 ] {

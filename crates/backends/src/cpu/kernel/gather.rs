@@ -1,10 +1,10 @@
 //! Logits of a list's rows, and copies of their values.
 
-use super::rows::{RowBlock, RowWindow};
-use super::{
-    BLOCK_LINES, LANES, LEAST, Pass, SimdLine, TileKernel, flat, record_logits, run_on_tiles,
-    score_tile,
-};
+use super::blocks::{Pointers, RowBlock, RowSource};
+use super::rows::BLOCK_ROWS;
+use super::tiles::{TileKernel, record_logits, run_on_tiles, score_tile};
+use super::window::RowWindow;
+use super::{BLOCK_LINES, LANES, LEAST, Pass, SimdLine, flat};
 use crate::cpu::simd::{CHUNK, Level, Simd, SimdElement, SimdKernel};
 
 /// Output of [`gather`].
@@ -61,34 +61,45 @@ impl<E: SimdElement, const H: usize> SimdKernel for GatherKernel<'_, '_, E, H> {
         if tokens.len() == 0 {
             return;
         }
-        let mut window = RowWindow::new(rows, *tokens);
+        let several_tiles = *query_heads > H;
+        let mut window = RowWindow::new(rows, *tokens, 0, rows.strip_rows(several_tiles));
         window.prefetch_first::<S>();
-        for first in (0..tokens.len()).step_by(rows.block_rows::<S, H>()) {
-            let block = window.block::<S>(first, rows.block_rows::<S, H>());
-            run_on_tiles::<S, E, _, H>(&mut self, *query_heads, &block);
-            self.copy_values::<S>(&block);
+        for first in (0..tokens.len()).step_by(window.strip_rows()) {
+            let strip = window.strip::<S>(first);
+            run_on_tiles::<S, E, _, _, H>(&mut self, *query_heads, &strip);
+            for first in (0..strip.len).step_by(BLOCK_ROWS) {
+                self.copy_values::<S, _>(&strip.part(first, BLOCK_ROWS));
+            }
         }
     }
 }
 
-impl<E: SimdElement, const H: usize> TileKernel<E> for GatherKernel<'_, '_, E, H> {
-    /// Computes the logits of a block for a tile.
+impl<E: SimdElement, P: Pointers<E>, const H: usize> TileKernel<E, P>
+    for GatherKernel<'_, '_, E, H>
+{
+    /// Computes the logits of a strip for a tile.
     #[inline(always)]
-    unsafe fn run<S: Simd, const N: usize, const AHEAD: bool>(
+    unsafe fn run<S: Simd, const N: usize, const C: usize, const AHEAD: bool>(
         &mut self,
-        block: &RowBlock<'_, '_, E>,
+        strip: &RowBlock<'_, E, P>,
         tile: usize,
     ) {
-        let mut scores = [SimdLine([LEAST; LANES]); BLOCK_LINES];
-        let used = score_tile::<E, S, H, N, AHEAD>(self.pass, block, tile, &mut scores);
-        record_logits::<E, H>(block, tile, used, self.logits);
+        let len = self.pass.rows.block_rows::<S, H, C>();
+        let mut logits = [SimdLine([LEAST; LANES]); BLOCK_LINES];
+        for first in (0..strip.len).step_by(len) {
+            let block = strip.part(first, len);
+            let used = (block.multiplied_rows::<H, C>() * H).div_ceil(LANES);
+            let logits = &mut logits[..used];
+            score_tile::<E, S, P, H, N, C, AHEAD>(self.pass, &block, tile, logits);
+            record_logits::<E, P, H>(&block, self.pass, tile, logits, self.logits);
+        }
     }
 }
 
 impl<E: SimdElement, const H: usize> GatherKernel<'_, '_, E, H> {
     #[inline(always)]
-    unsafe fn copy_values<S: Simd>(&mut self, block: &RowBlock<'_, '_, E>) {
-        let stride = block.rows().value_chunks() * CHUNK;
+    unsafe fn copy_values<S: Simd, P: Pointers<E>>(&mut self, block: &RowBlock<'_, E, P>) {
+        let stride = block.rows.value_chunks() * CHUNK;
         let mut scales = if E::SCALED { Some(block.value_scales::<1>()) } else { None };
         for row in 0..block.len {
             let scale = match &mut scales {
@@ -98,7 +109,7 @@ impl<E: SimdElement, const H: usize> GatherKernel<'_, '_, E, H> {
             let value = block.value(row);
             let to = self.values.add((block.first + row) * stride);
             for offset in (0..stride).step_by(CHUNK) {
-                value.prefetch::<S>(offset);
+                value.prefetch::<S, 0>(offset);
                 E::copy_chunk::<S>(value.here.add(offset), scale, to.add(offset));
             }
         }

@@ -1,4 +1,4 @@
-//! Rows of one KV head, and blocks of rows that kernels process.
+//! Rows of one KV head.
 
 use std::sync::LazyLock;
 
@@ -8,23 +8,18 @@ use vattention_core::{
     step::{BlockLayout, Blocks, RowScales, SCALE_BYTES, StoredRows},
 };
 
-use super::{BLOCK_LINES, LANES, SimdLine, flat};
+use super::LANES;
+use super::blocks::LINE_BYTES;
 use crate::cpu::simd::{CHUNK, Scalar, Simd, SimdElement};
-
-/// Distance from the multiplied row to the row that is prefetched into the second-level cache.
-const FAR: usize = 64;
-
-/// Distance from the multiplied row to the row that is prefetched into the first-level cache.
-const NEAR: usize = 4;
 
 /// Bytes of keys and values in a block on Intel's processors: the size of a small memory page, at
 /// which blocks are read at the speed of memory. With 8 KiB, dense attention on a Xeon takes 1.5
 /// times as long.
 const INTEL_BLOCK_BYTES: usize = 4096;
 
-/// Bytes of keys and values in a block on other processors: half of the first-level cache. On Zen
-/// 4, which stores 512 bits in two cycles, blocks of 4 KiB take 1.2 times as long, and 1.5 times as
-/// long for gathered rows.
+/// Bytes of keys and values in a block on other processors, and in a strip that is multiplied for
+/// several tiles: half of a first-level cache. On Zen 4, which stores 512 bits in two cycles, blocks
+/// of 4 KiB take 1.2 times as long, and 1.5 times as long for gathered rows.
 const BLOCK_BYTES: usize = 16384;
 
 /// Largest number of rows in a block.
@@ -33,14 +28,11 @@ pub(crate) const BLOCK_ROWS: usize = 32;
 /// Smallest number of rows in a block: shorter blocks would store sums too often.
 const LEAST_BLOCK_ROWS: usize = 8;
 
-/// Number of rows in a window. `FAR` and the largest block divide it, so that the pointers of a
-/// block are contiguous.
-const RING: usize = 128;
-
-const LINE_BYTES: usize = 64;
+/// Number of rows in a strip.
+const STRIP_ROWS: usize = 64;
 
 /// Returns true if this machine has an Intel processor.
-fn is_intel() -> bool {
+pub(super) fn is_intel() -> bool {
     // The result is stored, because the instruction takes microseconds in virtual machines.
     static IS_INTEL: LazyLock<bool> = LazyLock::new(|| {
         #[cfg(target_arch = "x86_64")]
@@ -78,7 +70,7 @@ impl TokenSpan<'_> {
 
     /// Token at a position.
     #[inline(always)]
-    fn token(&self, place: usize) -> usize {
+    pub(super) fn token(&self, place: usize) -> usize {
         match self {
             Self::Range(from, _) => from + place,
             Self::List(list) => list[place] as usize,
@@ -97,6 +89,12 @@ impl TokenSpan<'_> {
     }
 }
 
+/// Smallest number of rows in a block, whose logits for `heads` query heads fill whole lines.
+const fn least_block_rows(heads: usize) -> usize {
+    let rows = LANES / heads;
+    if rows < LEAST_BLOCK_ROWS { LEAST_BLOCK_ROWS } else { rows }
+}
+
 /// Borrowed keys and values of one KV head, of one number type.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KvRows<'a, E> {
@@ -106,7 +104,7 @@ pub(crate) struct KvRows<'a, E> {
 
 /// One vector per token, in whole chunks. [`Vectors::new`] checks that `blocks` contain all rows.
 #[derive(Clone, Copy, Debug)]
-struct Vectors<'a, E> {
+pub(super) struct Vectors<'a, E> {
     blocks: Blocks<'a, E>,
     scales: RowScales<'a>,
     /// `per_block = 2^log2_per_block`, if it is a power of two.
@@ -177,6 +175,16 @@ impl<'a, E: Copy> KvRows<'a, E> {
         self.keys.layout.len
     }
 
+    /// Keys of the tokens.
+    pub(super) fn keys(&self) -> &Vectors<'a, E> {
+        &self.keys
+    }
+
+    /// Values of the tokens.
+    pub(super) fn values(&self) -> &Vectors<'a, E> {
+        &self.values
+    }
+
     /// Number of chunks of [`CHUNK`] elements in a key.
     pub(crate) fn key_chunks(&self) -> usize {
         self.keys.chunks
@@ -192,13 +200,54 @@ impl<'a, E: Copy> KvRows<'a, E> {
         (self.key_chunks() + self.value_chunks()) * CHUNK * size_of::<E>()
     }
 
-    /// Number of rows in a block, for tiles of `H` query heads: a power of two, so large that the
-    /// logits of a block fill whole lines.
-    pub(crate) fn block_rows<S: Simd, const H: usize>(&self) -> usize {
+    /// Number of rows in a block that is known to the compiler, for vectors of `C` chunks (0: of any
+    /// number) and tiles of `H` query heads. Blocks of short vectors have few rows, so that requests
+    /// for memory come at equal intervals.
+    #[inline(always)]
+    pub(super) const fn known_block_rows<const H: usize, const C: usize>() -> Option<usize> {
+        if C == 2 { Some(least_block_rows(H)) } else { None }
+    }
+
+    /// Number of rows in a block, for vectors of `C` chunks (0: of any number) and tiles of `H`
+    /// query heads: a power of two, so large that the logits of a block fill whole lines.
+    #[inline(always)]
+    pub(crate) fn block_rows<S: Simd, const H: usize, const C: usize>(&self) -> usize {
         // Without AVX-512, arithmetic is slower than memory on all processors.
         let bytes = if S::WIDE && is_intel() { INTEL_BLOCK_BYTES } else { BLOCK_BYTES };
-        let rows = 1 << (bytes / self.bytes()).max(1).ilog2();
-        rows.clamp(LEAST_BLOCK_ROWS.max(LANES / H), BLOCK_ROWS)
+        match Self::known_block_rows::<H, C>() {
+            Some(rows) => rows,
+            None => self.rows_of(bytes).clamp(least_block_rows(H), BLOCK_ROWS),
+        }
+    }
+
+    /// Number of rows in a strip: a power of two, and whole blocks. With several tiles, the rows
+    /// stay in the first-level cache for the next tile.
+    #[inline(always)]
+    pub(crate) fn strip_rows(&self, several_tiles: bool) -> usize {
+        if several_tiles { self.rows_of(BLOCK_BYTES).clamp(LANES, STRIP_ROWS) } else { STRIP_ROWS }
+    }
+
+    /// Largest power of two of rows that have at most `bytes` bytes.
+    fn rows_of(&self, bytes: usize) -> usize {
+        1 << (bytes / self.bytes()).max(1).ilog2()
+    }
+
+    /// Prefetches the scales of a token with the given key and value.
+    ///
+    /// # Safety
+    /// The token must be in range.
+    #[inline(always)]
+    pub(super) unsafe fn prefetch_scales<S: Simd>(
+        &self,
+        token: usize,
+        (key, value): (*const E, *const E),
+    ) {
+        let key_scale: *const u8 = self.keys.scale(token, key).cast();
+        let value_scale: *const u8 = self.values.scale(token, value).cast();
+        S::prefetch_far(key_scale);
+        if key_scale.addr() / LINE_BYTES != value_scale.addr() / LINE_BYTES {
+            S::prefetch_far(value_scale);
+        }
     }
 
     /// Copies the value of a token, with its padding, to a sample.
@@ -211,15 +260,14 @@ impl<'a, E: Copy> KvRows<'a, E> {
     {
         assert!(token < self.len(), "token {token} of {}", self.len());
         assert_eq!(sample.len(), self.value_chunks() * CHUNK, "elements of a value");
-        let mut value = [std::ptr::null()];
         // SAFETY: the token is in range, `new` has checked that each row is in its block, and the
         // sample has the length of a value.
         unsafe {
-            self.values.find_range(token, &mut value);
-            let scale = self.values.scale(token, value[0]).read_unaligned();
+            let value = self.values.find_run(token).0;
+            let scale = self.values.scale(token, value).read_unaligned();
             for chunk in 0..self.value_chunks() {
                 let to = sample.as_mut_ptr().add(chunk * CHUNK);
-                E::copy_chunk::<Scalar>(value[0].add(chunk * CHUNK), scale, to);
+                E::copy_chunk::<Scalar>(value.add(chunk * CHUNK), scale, to);
             }
         }
     }
@@ -272,12 +320,21 @@ impl<'a, E: Copy> Vectors<'a, E> {
         Ok(Self { blocks, scales, log2_per_block, layout, chunks })
     }
 
+    /// Distance of successive vectors of a run, in elements.
+    pub(super) fn stride(&self) -> usize {
+        self.layout.stride
+    }
+
+    pub(super) fn scales(&self) -> RowScales<'a> {
+        self.scales
+    }
+
     /// Writes pointers to the vectors of the first `tokens` to `out`.
     ///
     /// # Safety
     /// The tokens must be in range, and `out` must not be longer.
     #[inline(never)]
-    unsafe fn find(&self, tokens: &[u32], out: &mut [*const E]) {
+    pub(super) unsafe fn find(&self, tokens: &[u32], out: &mut [*const E]) {
         let BlockLayout { first, per_block, .. } = self.layout;
         // Each kind of storage has its own loop, so that no loop tests the kind of storage.
         let pairs = out.iter_mut().zip(tokens);
@@ -319,32 +376,52 @@ impl<'a, E: Copy> Vectors<'a, E> {
     /// # Safety
     /// The tokens must be in range.
     #[inline(always)]
-    unsafe fn find_range(&self, token: usize, mut out: &mut [*const E]) {
-        let BlockLayout { first, per_block, stride, .. } = self.layout;
-        let mut row = first + token;
+    pub(super) unsafe fn find_range(&self, mut token: usize, mut out: &mut [*const E]) {
         while !out.is_empty() {
-            let (block, place) = match self.log2_per_block {
-                Some(log2) => (row >> log2, row & ((1 << log2) - 1)),
-                None => (row / per_block, row % per_block),
-            };
-            let (begin, left) = match self.blocks {
-                Blocks::One(block) => (self.in_block(block, row), out.len()),
-                Blocks::Many(blocks) => {
-                    let left = per_block.get() - place;
-                    (self.in_block(blocks.get_unchecked(block), place), left)
-                }
-                Blocks::Paged { pool, table, stride } => {
-                    let begin = *table.get_unchecked(block) as usize * stride;
-                    let left = per_block.get() - place;
-                    (self.in_block(pool.get_unchecked(begin..), place), left)
-                }
-            };
+            let (begin, left) = self.find_run(token);
             let (here, rest) = out.split_at_mut(left.min(out.len()));
             for (i, pointer) in here.iter_mut().enumerate() {
-                *pointer = begin.wrapping_add(i * stride);
+                *pointer = begin.wrapping_add(i * self.layout.stride);
             }
-            row += here.len();
+            token += here.len();
             out = rest;
+        }
+    }
+
+    /// Pointer to the vector of a token, and the number of successive tokens, this one included,
+    /// whose vectors follow at a distance of `stride`.
+    ///
+    /// # Safety
+    /// The token must be in range.
+    #[inline(always)]
+    pub(super) unsafe fn find_run(&self, token: usize) -> (*const E, usize) {
+        let BlockLayout { first, per_block, .. } = self.layout;
+        let row = first + token;
+        let (block, place) = match self.log2_per_block {
+            Some(log2) => (row >> log2, row & ((1 << log2) - 1)),
+            None => (row / per_block, row % per_block),
+        };
+        let left = per_block.get() - place;
+        match self.blocks {
+            Blocks::One(block) => (self.in_block(block, row), usize::MAX),
+            Blocks::Many(blocks) => (self.in_block(blocks.get_unchecked(block), place), left),
+            Blocks::Paged { pool, table, stride } => {
+                let begin = *table.get_unchecked(block) as usize * stride;
+                (self.in_block(pool.get_unchecked(begin..), place), left)
+            }
+        }
+    }
+
+    /// Number of rows, a power of two and at most `most`, such that blocks of so many tokens,
+    /// counted from `token` on, are each in one run.
+    pub(super) fn run_rows(&self, token: usize, most: usize) -> usize {
+        let BlockLayout { first, per_block, .. } = self.layout;
+        match self.blocks {
+            Blocks::One(_) => most,
+            Blocks::Many(_) | Blocks::Paged { .. } => {
+                let bits = most | per_block.get() | (first + token);
+                1 << bits.trailing_zeros()
+            }
         }
     }
 
@@ -366,7 +443,7 @@ impl<'a, E: Copy> Vectors<'a, E> {
     /// # Safety
     /// The vector must be one of these vectors, and the row must contain the scale.
     #[inline(always)]
-    unsafe fn scale_in_row(&self, place: usize, vector: *const E) -> *const f32 {
+    pub(super) unsafe fn scale_in_row(&self, place: usize, vector: *const E) -> *const f32 {
         let row = vector.cast::<u8>().sub(self.layout.column * size_of::<E>());
         row.add(place).cast()
     }
@@ -378,223 +455,5 @@ impl<'a, E: Copy> Vectors<'a, E> {
     #[inline(always)]
     unsafe fn in_block(&self, block: &[E], row: usize) -> *const E {
         block.as_ptr().add(row * self.layout.stride + self.layout.column)
-    }
-}
-
-/// Pointers to the vectors of a window, a ring. The first pointers are repeated at the end, so that
-/// a block and the [`NEAR`] rows after it are contiguous.
-type RowPointers<E> = [*const E; RING + NEAR];
-
-/// Pointers to keys and values of a pass, from the block that is multiplied to the rows that are
-/// prefetched meanwhile. The last row of the pass is repeated past its end.
-pub(crate) struct RowWindow<'a, E> {
-    rows: &'a KvRows<'a, E>,
-    tokens: TokenSpan<'a>,
-    keys: RowPointers<E>,
-    values: RowPointers<E>,
-}
-
-impl<'a, E: SimdElement> RowWindow<'a, E> {
-    /// Creates a window that begins with the first row of the pass.
-    ///
-    /// # Safety
-    /// There must be at least one token, and all tokens must be in `rows`.
-    #[inline(always)]
-    pub(crate) unsafe fn new(rows: &'a KvRows<'a, E>, tokens: TokenSpan<'a>) -> Self {
-        let nothing = [std::ptr::null(); RING + NEAR];
-        let mut window = Self { rows, tokens, keys: nothing, values: nothing };
-        window.find(0, FAR);
-        window
-    }
-
-    /// Finds `count` rows of the pass from `first` on: one or more whole blocks.
-    #[inline(always)]
-    unsafe fn find(&mut self, first: usize, count: usize) {
-        let KvRows { keys, values } = self.rows;
-        let places = first % RING..first % RING + count;
-        let left = self.tokens.len().saturating_sub(first).min(count);
-        let last = self.tokens.token(self.tokens.len() - 1);
-        let columns = [(keys, &mut self.keys), (values, &mut self.values)];
-        for (vectors, out) in columns {
-            let (rows, past_the_end) = out[places.clone()].split_at_mut(left);
-            match self.tokens {
-                TokenSpan::Range(from, _) => vectors.find_range(from + first, rows),
-                TokenSpan::List(list) => vectors.find(&list[list.len().min(first)..], rows),
-            }
-            if let Some((row, others)) = past_the_end.split_first_mut() {
-                vectors.find_range(last, std::slice::from_mut(row));
-                others.fill(*row);
-            }
-        }
-        if first.is_multiple_of(RING) {
-            self.keys.copy_within(..NEAR, RING);
-            self.values.copy_within(..NEAR, RING);
-        }
-    }
-
-    /// Prefetches the first rows; the loops prefetch later rows only.
-    #[inline(always)]
-    pub(crate) unsafe fn prefetch_first<S: Simd>(&self) {
-        for row in 0..FAR.min(self.tokens.len()) {
-            for chunk in 0..self.rows.key_chunks() {
-                prefetch_far::<S, E>(self.keys[row].wrapping_add(chunk * CHUNK));
-            }
-            for chunk in 0..self.rows.value_chunks() {
-                prefetch_far::<S, E>(self.values[row].wrapping_add(chunk * CHUNK));
-            }
-        }
-        self.prefetch_scales::<S>(0, FAR);
-    }
-
-    /// Prefetches the scales of rows of the pass; the loops over vectors do not.
-    #[inline(always)]
-    unsafe fn prefetch_scales<S: Simd>(&self, first: usize, count: usize) {
-        if !E::SCALED {
-            return;
-        }
-        for place in first..(first + count).min(self.tokens.len()) {
-            let token = self.tokens.token(place);
-            let KvRows { keys, values } = self.rows;
-            let key_scale: *const u8 = keys.scale(token, self.keys[place % RING]).cast();
-            let value_scale: *const u8 = values.scale(token, self.values[place % RING]).cast();
-            S::prefetch_far(key_scale);
-            if key_scale.addr() / LINE_BYTES != value_scale.addr() / LINE_BYTES {
-                S::prefetch_far(value_scale);
-            }
-        }
-    }
-
-    /// Block of at most `len` rows from `first` on. Blocks must be requested in order.
-    #[inline(always)]
-    pub(crate) unsafe fn block<S: Simd>(
-        &mut self,
-        first: usize,
-        len: usize,
-    ) -> RowBlock<'_, 'a, E> {
-        self.find(first + FAR, len);
-        self.prefetch_scales::<S>(first + FAR, len);
-        RowBlock { window: self, first, len: len.min(self.tokens.len() - first) }
-    }
-}
-
-/// Rows that are multiplied together.
-#[derive(Clone, Copy)]
-pub(crate) struct RowBlock<'w, 'a, E> {
-    window: &'w RowWindow<'a, E>,
-    /// Position of the first row in the pass.
-    pub(crate) first: usize,
-    pub(crate) len: usize,
-}
-
-/// A vector, and the vectors to prefetch while it is multiplied.
-#[derive(Clone, Copy)]
-pub(crate) struct Vector<E> {
-    pub(crate) here: *const E,
-    near: *const E,
-    far: *const E,
-}
-
-impl<E: SimdElement> Vector<E> {
-    /// Prefetches the cache lines of the chunk at `offset` in later rows.
-    #[inline(always)]
-    pub(crate) unsafe fn prefetch<S: Simd>(self, offset: usize) {
-        // Several chunks of a small type are in one cache line.
-        let bytes = size_of::<E>() * offset;
-        if size_of::<E>() * CHUNK < LINE_BYTES && !bytes.is_multiple_of(LINE_BYTES) {
-            return;
-        }
-        prefetch_far::<S, E>(self.far.wrapping_add(offset));
-        S::prefetch_near(self.near.wrapping_add(offset).cast());
-        if size_of::<E>() * CHUNK > LINE_BYTES {
-            S::prefetch_near(self.near.wrapping_add(offset).cast::<u8>().wrapping_add(LINE_BYTES));
-        }
-    }
-}
-
-impl<'a, E: SimdElement> RowBlock<'_, 'a, E> {
-    pub(crate) fn rows(&self) -> &'a KvRows<'a, E> {
-        self.window.rows
-    }
-
-    /// Number of rows in the whole pass.
-    pub(crate) fn pass_len(&self) -> usize {
-        self.window.tokens.len()
-    }
-
-    /// Key of a row; past the end of the pass, the key of its last row.
-    ///
-    /// # Safety
-    /// The row must be below [`KvRows::block_rows`].
-    #[inline(always)]
-    pub(crate) unsafe fn key(&self, row: usize) -> Vector<E> {
-        self.vector(&self.window.keys, row)
-    }
-
-    /// Value of a row, like [`key`](Self::key).
-    ///
-    /// # Safety
-    /// See [`key`](Self::key).
-    #[inline(always)]
-    pub(crate) unsafe fn value(&self, row: usize) -> Vector<E> {
-        self.vector(&self.window.values, row)
-    }
-
-    /// Scales of the keys of the block's rows, `[rows][H]`: each is repeated `H` times.
-    #[inline(always)]
-    pub(crate) unsafe fn key_scales<const H: usize>(&self) -> [SimdLine; BLOCK_LINES] {
-        self.scales::<H>(&self.window.rows.keys, &self.window.keys)
-    }
-
-    /// Scales of the values of the block's rows, `[rows][H]`: each is repeated `H` times.
-    #[inline(always)]
-    pub(crate) unsafe fn value_scales<const H: usize>(&self) -> [SimdLine; BLOCK_LINES] {
-        self.scales::<H>(&self.window.rows.values, &self.window.values)
-    }
-
-    #[inline(always)]
-    unsafe fn scales<const H: usize>(
-        &self,
-        vectors: &Vectors<'_, E>,
-        pointers: &RowPointers<E>,
-    ) -> [SimdLine; BLOCK_LINES] {
-        let mut lines = [SimdLine([0.0; LANES]); BLOCK_LINES];
-        let rows = flat(&mut lines).as_chunks_mut::<H>().0;
-        // Pointers of a block are contiguous. Each kind of scale has its own loop.
-        let pointers = &pointers[self.first % RING..][..self.len];
-        match vectors.scales {
-            RowScales::Unscaled => rows.as_flattened_mut().fill(1.0),
-            RowScales::Slice(scales) => {
-                for (row, repeated) in rows[..self.len].iter_mut().enumerate() {
-                    let token = self.window.tokens.token(self.first + row);
-                    *repeated = [*scales.get_unchecked(token); H];
-                }
-            }
-            RowScales::InRow(place) => {
-                for (vector, repeated) in pointers.iter().zip(rows) {
-                    *repeated = [vectors.scale_in_row(place, *vector).read_unaligned(); H];
-                }
-            }
-        }
-        lines
-    }
-
-    #[inline(always)]
-    unsafe fn vector(&self, vectors: &RowPointers<E>, row: usize) -> Vector<E> {
-        // Rows of a block are contiguous in the ring, and so are those that are `FAR` ahead.
-        let (here, far) = (self.first % RING + row, (self.first + FAR) % RING + row);
-        Vector {
-            here: *vectors.get_unchecked(here),
-            near: *vectors.get_unchecked(here + NEAR),
-            far: *vectors.get_unchecked(far),
-        }
-    }
-}
-
-/// Prefetches the cache lines of a chunk into the second-level cache.
-#[inline(always)]
-unsafe fn prefetch_far<S: Simd, E: SimdElement>(chunk: *const E) {
-    S::prefetch_far(chunk.cast());
-    if size_of::<E>() * CHUNK > LINE_BYTES {
-        S::prefetch_far(chunk.cast::<u8>().wrapping_add(LINE_BYTES));
     }
 }

@@ -2,26 +2,35 @@
 
 use vattention_core::step::{TANH, TANH_LIMIT};
 
-use super::rows::{RowBlock, Vector};
+use super::blocks::{Pointers, RowBlock, Vector};
 use super::{LANES, LEAST, SimdLine, TileQueries, flat, multiply_lines};
 use crate::cpu::simd::{CHUNK, Simd, SimdElement};
 
 /// Keys of a block, and the queries of a tile, of which the first `N` are used. With `AHEAD`, later
 /// rows are prefetched.
 #[derive(Clone, Copy)]
-pub(crate) struct BlockKeys<'b, 'w, 'a, E, const N: usize, const AHEAD: bool> {
-    pub(crate) block: &'b RowBlock<'w, 'a, E>,
+pub(crate) struct BlockKeys<'b, E, P, const N: usize, const C: usize, const AHEAD: bool> {
+    pub(crate) block: &'b RowBlock<'b, E, P>,
     pub(crate) queries: &'b TileQueries,
     pub(crate) tile: usize,
     /// Soft cap of the logits, in base 2.
     pub(crate) soft_cap: Option<f32>,
 }
 
-impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockKeys<'_, '_, '_, E, N, AHEAD> {
+impl<E, P, const N: usize, const C: usize, const AHEAD: bool> BlockKeys<'_, E, P, N, C, AHEAD>
+where
+    E: SimdElement,
+    P: Pointers<E>,
+{
+    #[inline(always)]
+    fn chunks(&self) -> usize {
+        if C > 0 { C } else { self.block.rows.key_chunks() }
+    }
+
     /// Computes the logits of the block, `[rows][H]`; logits past its end are [`LEAST`].
     #[inline(always)]
     pub(crate) unsafe fn score<S: Simd, const H: usize>(&self, scores: &mut [SimdLine]) {
-        let before = self.tile * H * self.block.rows().key_chunks();
+        let before = self.tile * H * self.chunks();
         match self.queries {
             TileQueries::Floats(queries) => {
                 let queries = queries.as_ptr().add(before * CHUNK / LANES).cast();
@@ -53,9 +62,8 @@ impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockKeys<'_, '_, '_, E,
             let mut sums = [S::no_sums(); LANES];
             let first = i * (LANES / H);
             match (H, S::WIDE) {
-                (4, true) => self.dots_in::<S, H, 4>(queries, first, &mut sums),
-                (2, true) => self.dots_in::<S, H, 8>(queries, first, &mut sums),
-                (_, true) => self.dots_in::<S, H, 16>(queries, first, &mut sums),
+                (2 | 4, true) => self.dots_in::<S, H, 4>(queries, first, &mut sums),
+                (_, true) => self.dots_in::<S, H, 8>(queries, first, &mut sums),
                 (4, false) => self.dots_in::<S, H, 2>(queries, first, &mut sums),
                 (_, false) => self.dots_in::<S, H, 4>(queries, first, &mut sums),
             }
@@ -87,8 +95,8 @@ impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockKeys<'_, '_, '_, E,
         first: usize,
         out: *mut S::D,
     ) {
-        let chunks = self.block.rows().key_chunks();
-        let keys = self.keys::<R>(first);
+        let chunks = self.chunks();
+        let keys = self.block.keys::<R>(first);
         let mut sums = [[S::no_sums(); N]; R];
         for offset in (0..chunks * CHUNK).step_by(CHUNK) {
             let queries = queries.add(offset);
@@ -121,17 +129,11 @@ impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockKeys<'_, '_, '_, E,
         }
     }
 
-    /// Keys of `R` rows of the block, or of the rows that fill its last line.
-    #[inline(always)]
-    unsafe fn keys<const R: usize>(&self, first: usize) -> [Vector<E>; R] {
-        std::array::from_fn(|row| self.block.key(first + row))
-    }
-
     /// Loads a chunk of a key.
     #[inline(always)]
     unsafe fn load_key<S: Simd>(key: &Vector<E>, offset: usize) -> (S::F, S::F) {
         if AHEAD {
-            key.prefetch::<S>(offset);
+            key.prefetch::<S, C>(offset);
         }
         E::widen::<S>(key.here.add(offset))
     }
@@ -180,13 +182,13 @@ impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockKeys<'_, '_, '_, E,
         first: usize,
         out: *mut S::R,
     ) {
-        let keys = self.keys::<R>(first);
+        let keys = self.block.keys::<R>(first);
         let mut sums = [[S::no_int_sums(); N]; R];
-        for chunk in 0..self.block.rows().key_chunks() {
+        for chunk in 0..self.chunks() {
             let mut pairs = [S::splat_int(0); R];
             for (key, pairs) in keys.iter().zip(&mut pairs) {
                 if AHEAD {
-                    key.prefetch::<S>(chunk * CHUNK);
+                    key.prefetch::<S, C>(chunk * CHUNK);
                 }
                 *pairs = S::pairs_in_row(E::integers(key.here.add(chunk * CHUNK)));
             }

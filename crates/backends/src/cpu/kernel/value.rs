@@ -1,27 +1,38 @@
 //! Weighted sums of values.
 
+use super::blocks::{Pointers, RowBlock};
 use super::rounded::RoundedWeights;
-use super::rows::{BLOCK_ROWS, KvRows, RowBlock};
-use super::{LANES, SimdLine, TileSums, flat, multiply_lines};
+use super::rows::{BLOCK_ROWS, KvRows};
+use super::{BLOCK_LINES, LANES, SimdLine, TileSums, flat, multiply_lines};
 use crate::cpu::simd::{CHUNK, Simd, SimdElement};
 
 /// Values of a block, which are added for the first `N` heads of a tile. With `AHEAD`, later rows
 /// are prefetched.
 #[derive(Clone, Copy)]
-pub(crate) struct BlockValues<'b, 'w, 'a, E, const N: usize, const AHEAD: bool> {
-    pub(crate) block: &'b RowBlock<'w, 'a, E>,
+pub(crate) struct BlockValues<'b, E, P, const N: usize, const C: usize, const AHEAD: bool> {
+    pub(crate) block: &'b RowBlock<'b, E, P>,
 }
 
-impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockValues<'_, '_, '_, E, N, AHEAD> {
+impl<E, P, const N: usize, const C: usize, const AHEAD: bool> BlockValues<'_, E, P, N, C, AHEAD>
+where
+    E: SimdElement,
+    P: Pointers<E>,
+{
+    #[inline(always)]
+    fn chunks(self) -> usize {
+        if C > 0 { C } else { self.block.rows.value_chunks() }
+    }
+
     /// Adds the values of the block with weights `[rows][H]` to the numerators of the tile's heads.
     #[inline(always)]
     pub(crate) unsafe fn add<S: Simd, const H: usize>(
         &self,
-        weights: &mut [SimdLine],
+        weights: &mut [SimdLine; BLOCK_LINES],
         sums: &mut TileSums,
     ) {
-        let to = sums.numerator.as_mut_ptr().cast::<f32>();
+        let to = sums.recent.as_mut_ptr().cast::<f32>();
         if E::SCALED {
+            let weights = &mut weights[..(self.block.len * H).div_ceil(LANES)];
             multiply_lines::<S>(weights, &self.block.value_scales::<H>());
             return self.add_integers::<S, H>(&RoundedWeights::new::<H>(weights), to);
         }
@@ -33,70 +44,72 @@ impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockValues<'_, '_, '_, 
         }
     }
 
-    /// Adds `C` chunks at a time, and the remaining chunks one by one.
+    /// Adds `M` chunks at a time, and the remaining chunks one by one.
     #[inline(always)]
-    unsafe fn add_in<S: Simd, const H: usize, const C: usize>(
+    unsafe fn add_in<S: Simd, const H: usize, const M: usize>(
         &self,
         weights: *const f32,
         numerator: *mut f32,
     ) {
-        let chunks = self.block.rows().value_chunks();
-        let whole = chunks / C * C;
-        for chunk in (0..whole).step_by(C) {
-            self.add_heads::<S, H, C>(chunk, weights, numerator);
+        let chunks = self.chunks();
+        let whole = chunks / M * M;
+        for chunk in (0..whole).step_by(M) {
+            self.add_heads::<S, H, M>(chunk, weights, numerator);
         }
         for chunk in whole..chunks {
             self.add_heads::<S, H, 1>(chunk, weights, numerator);
         }
     }
 
-    /// Adds `C` chunks for all heads in one loop, or for two heads at a time if registers are few.
+    /// Adds `M` chunks for all heads in one loop, or for two heads at a time if registers are few.
     #[inline(always)]
-    unsafe fn add_heads<S: Simd, const H: usize, const C: usize>(
+    unsafe fn add_heads<S: Simd, const H: usize, const M: usize>(
         &self,
         chunk: usize,
         weights: *const f32,
         numerator: *mut f32,
     ) {
         if S::WIDE || N <= 2 {
-            return self.add_chunks::<S, H, C>(chunk, weights, numerator);
+            return self.add_chunks::<S, H, M>(chunk, weights, numerator);
         }
         let block = self.block;
         // The first two heads prefetch rows for all heads.
-        BlockValues::<E, 2, AHEAD> { block }.add_chunks::<S, H, C>(chunk, weights, numerator);
-        let numerator = numerator.add(2 * block.rows().value_chunks() * CHUNK);
+        BlockValues::<E, P, 2, C, AHEAD> { block }.add_chunks::<S, H, M>(chunk, weights, numerator);
+        let numerator = numerator.add(2 * self.chunks() * CHUNK);
         let weights = weights.add(2);
         if N == 3 {
-            BlockValues::<E, 1, false> { block }.add_chunks::<S, H, C>(chunk, weights, numerator);
+            BlockValues::<E, P, 1, C, false> { block }
+                .add_chunks::<S, H, M>(chunk, weights, numerator);
         } else {
-            BlockValues::<E, 2, false> { block }.add_chunks::<S, H, C>(chunk, weights, numerator);
+            BlockValues::<E, P, 2, C, false> { block }
+                .add_chunks::<S, H, M>(chunk, weights, numerator);
         }
     }
 
-    /// Adds `C` chunks for `N` heads. Sums stay in registers over the block.
+    /// Adds `M` chunks for `N` heads. Sums stay in registers over the block.
     #[inline(always)]
-    unsafe fn add_chunks<S: Simd, const H: usize, const C: usize>(
+    unsafe fn add_chunks<S: Simd, const H: usize, const M: usize>(
         &self,
         chunk: usize,
         weights: *const f32,
         numerator: *mut f32,
     ) {
         let block = self.block;
-        let stride = block.rows().value_chunks() * CHUNK;
+        let stride = self.chunks() * CHUNK;
         let offset = chunk * CHUNK;
-        let mut sums = [[(S::splat(0.0), S::splat(0.0)); C]; N];
+        let mut sums = [[(S::splat(0.0), S::splat(0.0)); M]; N];
         for (head, sums) in sums.iter_mut().enumerate() {
             for (c, sum) in sums.iter_mut().enumerate() {
                 let from = numerator.add(head * stride + offset + c * CHUNK);
                 *sum = (S::load(from), S::load(from.add(LANES)));
             }
         }
-        for row in 0..block.len {
+        for row in 0..block.multiplied_rows::<H, C>() {
             let value = block.value(row);
-            for c in 0..C {
+            for c in 0..M {
                 let chunk = offset + c * CHUNK;
                 if AHEAD {
-                    value.prefetch::<S>(chunk);
+                    value.prefetch::<S, C>(chunk);
                 }
                 let (low, high) = E::widen::<S>(value.here.add(chunk));
                 for (head, sums) in sums.iter_mut().enumerate() {
@@ -122,7 +135,7 @@ impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockValues<'_, '_, '_, 
         weights: &RoundedWeights,
         numerator: *mut f32,
     ) {
-        let stride = self.block.rows().value_chunks() * CHUNK;
+        let stride = self.chunks() * CHUNK;
         for offset in (0..stride).step_by(CHUNK) {
             self.add_columns::<S, H, AHEAD>(offset, weights, numerator);
             self.add_columns::<S, H, false>(offset + LANES, weights, numerator);
@@ -138,13 +151,13 @@ impl<E: SimdElement, const N: usize, const AHEAD: bool> BlockValues<'_, '_, '_, 
         numerator: *mut f32,
     ) {
         let block = self.block;
-        let stride = block.rows().value_chunks() * CHUNK;
+        let stride = self.chunks() * CHUNK;
         let mut sums = [S::splat_int(0); N];
         for pair in 0..block.len.div_ceil(2) {
             let (first, second) = (block.value(2 * pair), block.value(2 * pair + 1));
             if FETCH {
-                first.prefetch::<S>(offset);
-                second.prefetch::<S>(offset);
+                first.prefetch::<S, C>(offset);
+                second.prefetch::<S, C>(offset);
             }
             let (a, b) = (first.here.add(offset), second.here.add(offset));
             let values = S::pairs_of_rows(E::integers(a), E::integers(b));
@@ -166,11 +179,11 @@ const LEAST_SQUARE: f32 = 1e-28;
 
 /// Computes the norms of a block's values, which are in the first-level cache.
 #[inline(always)]
-pub(crate) unsafe fn norm_block<S: Simd, E: SimdElement>(
-    block: &RowBlock<'_, '_, E>,
+pub(crate) unsafe fn norm_block<S: Simd, E: SimdElement, P: Pointers<E>>(
+    block: &RowBlock<'_, E, P>,
     norms: &mut [f32; BLOCK_ROWS],
 ) {
-    let rows = block.rows();
+    let rows = block.rows;
     for first in (0..block.len).step_by(LANES) {
         let mut squares = [S::no_sums(); LANES];
         for (i, sum) in squares.iter_mut().enumerate().take(block.len - first) {

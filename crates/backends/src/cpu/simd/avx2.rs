@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 
 use half::{bf16, f16};
 
-use super::{EXP2, EXP2_LEAST, LANES, Simd};
+use super::{EXP2, EXP2_LEAST, LANES, Simd, SimdKernel};
 
 /// AVX2, FMA and F16C.
 #[derive(Clone, Copy)]
@@ -25,6 +25,10 @@ impl Simd for Avx2 {
     const WIDE: bool = false;
     const PREFETCHES: bool = true;
 
+    #[inline(always)]
+    unsafe fn call<K: SimdKernel>(kernel: K) -> K::Output {
+        super::run_on_avx2(kernel)
+    }
     #[inline(always)]
     unsafe fn splat(x: f32) -> Halves {
         (_mm256_set1_ps(x), _mm256_set1_ps(x))
@@ -46,6 +50,17 @@ impl Simd for Avx2 {
             let high = _mm256_cvtps_pd(_mm256_extractf128_ps::<1>(half));
             _mm256_storeu_pd(to.add(i * HALF), _mm256_mul_pd(low, factor));
             _mm256_storeu_pd(to.add(i * HALF + HALF / 2), _mm256_mul_pd(high, factor));
+        }
+    }
+    #[inline(always)]
+    unsafe fn add_wide(to: *mut f64, x: Halves) {
+        for (i, half) in [x.0, x.1].into_iter().enumerate() {
+            let low = _mm256_cvtps_pd(_mm256_castps256_ps128(half));
+            let high = _mm256_cvtps_pd(_mm256_extractf128_ps::<1>(half));
+            let to = to.add(i * HALF);
+            for (to, x) in [(to, low), (to.add(HALF / 2), high)] {
+                _mm256_storeu_pd(to, _mm256_add_pd(_mm256_loadu_pd(to), x));
+            }
         }
     }
     #[inline(always)]

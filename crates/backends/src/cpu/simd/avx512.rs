@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 
 use half::{bf16, f16};
 
-use super::{EXP2, EXP2_LEAST, LANES, Simd};
+use super::{EXP2, EXP2_LEAST, LANES, Simd, SimdKernel};
 
 /// AVX-512 F, BW, DQ and VL.
 #[derive(Clone, Copy)]
@@ -19,6 +19,10 @@ impl Simd for Avx512 {
     const WIDE: bool = true;
     const PREFETCHES: bool = true;
 
+    #[inline(always)]
+    unsafe fn call<K: SimdKernel>(kernel: K) -> K::Output {
+        super::run_on_avx512(kernel)
+    }
     #[inline(always)]
     unsafe fn splat(x: f32) -> __m512 {
         _mm512_set1_ps(x)
@@ -38,6 +42,14 @@ impl Simd for Avx512 {
         let high = _mm512_cvtps_pd(_mm512_extractf32x8_ps::<1>(x));
         _mm512_storeu_pd(to, _mm512_mul_pd(low, factor));
         _mm512_storeu_pd(to.add(LANES / 2), _mm512_mul_pd(high, factor));
+    }
+    #[inline(always)]
+    unsafe fn add_wide(to: *mut f64, x: __m512) {
+        let low = _mm512_cvtps_pd(_mm512_castps512_ps256(x));
+        let high = _mm512_cvtps_pd(_mm512_extractf32x8_ps::<1>(x));
+        for (to, x) in [(to, low), (to.add(LANES / 2), high)] {
+            _mm512_storeu_pd(to, _mm512_add_pd(_mm512_loadu_pd(to), x));
+        }
     }
     #[inline(always)]
     unsafe fn rotate_by_one(x: __m512) -> __m512 {

@@ -65,11 +65,16 @@ pub(crate) trait Simd: Copy {
     /// True if the prefetch functions do anything.
     const PREFETCHES: bool;
 
+    /// Runs a kernel as a function of its own, which is not inlined: the registers of a loop in it
+    /// do not depend on the code around it.
+    unsafe fn call<K: SimdKernel>(kernel: K) -> K::Output;
     unsafe fn splat(x: f32) -> Self::F;
     unsafe fn load(from: *const f32) -> Self::F;
     unsafe fn store(to: *mut f32, x: Self::F);
     /// Stores the elements times `factor` in f64.
     unsafe fn store_wide(to: *mut f64, x: Self::F, factor: f64);
+    /// Adds the elements to numbers in f64.
+    unsafe fn add_wide(to: *mut f64, x: Self::F);
     /// Moves each element of a group of four to the place before it, and the first to the last.
     unsafe fn rotate_by_one(x: Self::F) -> Self::F;
     /// Exchanges the first and last two elements of each group of four.
@@ -199,7 +204,7 @@ impl Level {
             Self::Avx512 => run_on_avx512(kernel),
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => run_on_avx2(kernel),
-            _ => kernel.run::<Scalar>(),
+            _ => run_on_scalars(kernel),
         }
     }
 
@@ -212,12 +217,19 @@ impl Level {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+#[inline(never)]
 unsafe fn run_on_avx512<K: SimdKernel>(kernel: K) -> K::Output {
     kernel.run::<Avx512>()
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c")]
+#[inline(never)]
 unsafe fn run_on_avx2<K: SimdKernel>(kernel: K) -> K::Output {
     kernel.run::<Avx2>()
+}
+
+#[inline(never)]
+unsafe fn run_on_scalars<K: SimdKernel>(kernel: K) -> K::Output {
+    kernel.run::<Scalar>()
 }

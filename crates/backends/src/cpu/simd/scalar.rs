@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 
-use super::{CHUNK, EXP2, EXP2_LEAST, LANES, Simd};
+use super::{CHUNK, EXP2, EXP2_LEAST, LANES, Simd, SimdKernel};
 
 /// Plain Rust.
 #[derive(Clone, Copy)]
@@ -19,6 +19,10 @@ impl Simd for Scalar {
     const PREFETCHES: bool = false;
 
     #[inline(always)]
+    unsafe fn call<K: SimdKernel>(kernel: K) -> K::Output {
+        super::run_on_scalars(kernel)
+    }
+    #[inline(always)]
     unsafe fn splat(x: f32) -> Lanes {
         [x; LANES]
     }
@@ -33,6 +37,12 @@ impl Simd for Scalar {
     #[inline(always)]
     unsafe fn store_wide(to: *mut f64, x: Lanes, factor: f64) {
         to.cast::<[f64; LANES]>().write_unaligned(x.map(|x| f64::from(x) * factor));
+    }
+    #[inline(always)]
+    unsafe fn add_wide(to: *mut f64, x: Lanes) {
+        for (i, x) in x.into_iter().enumerate() {
+            *to.add(i) += f64::from(x);
+        }
     }
     #[inline(always)]
     unsafe fn rotate_by_one(x: Lanes) -> Lanes {
