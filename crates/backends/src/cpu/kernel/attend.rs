@@ -133,8 +133,8 @@ unsafe fn record_norms<S: Simd, E: SimdElement, P: Pointers<E>>(
 impl<E: SimdElement, P: Pointers<E>, const H: usize> TileKernel<E, P>
     for AttendKernel<'_, '_, E, H>
 {
-    /// Adds a strip to the sums of a tile. If vectors are short (`C > 0`), the values of a block are
-    /// added after the products of the next block's keys, so that processors do not wait for
+    /// Adds a strip to the sums of a tile. If vectors are short (`C > 0`), the values of a block
+    /// are added after the products of the next block's keys, so that processors do not wait for
     /// exponentials.
     #[inline(always)]
     unsafe fn run<S: Simd, const N: usize, const C: usize, const AHEAD: bool>(

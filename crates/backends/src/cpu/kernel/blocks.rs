@@ -122,8 +122,8 @@ pub(crate) struct RowBlock<'a, E, P> {
 }
 
 impl<E: SimdElement, P: Pointers<E>> RowBlock<'_, E, P> {
-    /// Number of rows to multiply: if the number of rows in a block is known to the compiler, all of
-    /// them. Rows past the end have weights of 0.
+    /// Number of rows to multiply: if the number of rows in a block is known to the compiler, all
+    /// of them. Rows past the end have weights of 0.
     #[inline(always)]
     pub(crate) fn multiplied_rows<const H: usize, const C: usize>(&self) -> usize {
         KvRows::<E>::known_block_rows::<H, C>().unwrap_or(self.len)

@@ -18,8 +18,8 @@ use crate::cpu::simd::{CHUNK, Scalar, Simd, SimdElement};
 const INTEL_BLOCK_BYTES: usize = 4096;
 
 /// Bytes of keys and values in a block on other processors, and in a strip that is multiplied for
-/// several tiles: half of a first-level cache. On Zen 4, which stores 512 bits in two cycles, blocks
-/// of 4 KiB take 1.2 times as long, and 1.5 times as long for gathered rows.
+/// several tiles: half of a first-level cache. On Zen 4, which stores 512 bits in two cycles,
+/// blocks of 4 KiB take 1.2 times as long, and 1.5 times as long for gathered rows.
 const BLOCK_BYTES: usize = 16384;
 
 /// Largest number of rows in a block.
@@ -200,9 +200,9 @@ impl<'a, E: Copy> KvRows<'a, E> {
         (self.key_chunks() + self.value_chunks()) * CHUNK * size_of::<E>()
     }
 
-    /// Number of rows in a block that is known to the compiler, for vectors of `C` chunks (0: of any
-    /// number) and tiles of `H` query heads. Blocks of short vectors have few rows, so that requests
-    /// for memory come at equal intervals.
+    /// Number of rows in a block that is known to the compiler, for vectors of `C` chunks (0: of
+    /// any number) and tiles of `H` query heads. Blocks of short vectors have few rows, so that
+    /// requests for memory come at equal intervals.
     #[inline(always)]
     pub(super) const fn known_block_rows<const H: usize, const C: usize>() -> Option<usize> {
         if C == 2 { Some(least_block_rows(H)) } else { None }
