@@ -61,15 +61,14 @@ impl<E: SimdElement, const H: usize> SimdKernel for GatherKernel<'_, '_, E, H> {
         if tokens.len() == 0 {
             return;
         }
-        let several_tiles = *query_heads > H;
-        let mut window = RowWindow::new(rows, *tokens, 0, rows.strip_rows(several_tiles));
+        // Values are copied while the keys of the same rows are in the first-level cache.
+        let strip_rows = rows.strip_rows(*query_heads > H).min(BLOCK_ROWS);
+        let mut window = RowWindow::new(rows, *tokens, 0, strip_rows);
         window.prefetch_first::<S>();
         for first in (0..tokens.len()).step_by(window.strip_rows()) {
             let strip = window.strip::<S>(first);
             run_on_tiles::<S, E, _, _, H>(&mut self, *query_heads, &strip);
-            for first in (0..strip.len).step_by(BLOCK_ROWS) {
-                self.copy_values::<S, _>(&strip.part(first, BLOCK_ROWS));
-            }
+            self.copy_values::<S, _>(&strip);
         }
     }
 }
