@@ -3,7 +3,7 @@
 use vattention_core::step::RowScales;
 
 use super::rows::{KvRows, TokenSpan, Vectors};
-use super::{BLOCK_LINES, LANES, SimdLine, flat};
+use super::{BLOCK_LINES, LANES, LINE_BYTES, SimdLine, flat};
 use crate::cpu::simd::{CHUNK, Simd, SimdElement};
 
 /// Distance from the multiplied row to the row that is prefetched into the second-level cache: a
@@ -12,9 +12,6 @@ pub(super) const FAR: usize = 64;
 
 /// Distance from the multiplied row to the row that is prefetched into the first-level cache.
 pub(super) const NEAR: usize = 4;
-
-/// Bytes of a cache line.
-pub(super) const LINE_BYTES: usize = 64;
 
 /// Rows of a pass, which are found strip by strip.
 pub(crate) trait RowSource<'a, E> {

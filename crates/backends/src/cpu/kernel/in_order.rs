@@ -1,8 +1,7 @@
 //! Pointers to rows in order, in strips whose vectors have equal distances in memory.
 
-use super::LANES;
 use super::blocks::{FAR, NEAR, Pointers, RowBlock, RowSource, Vector, prefetch_vector};
-use super::rows::{KvRows, TokenSpan, Vectors};
+use super::rows::{BLOCK_ROWS, KvRows, TokenSpan, Vectors};
 use crate::cpu::simd::{Simd, SimdElement};
 
 /// Keys and values of a range of tokens, which are found once for each block of the storage.
@@ -89,8 +88,9 @@ impl<'a, E: Copy> Runs<'a, E> {
 }
 
 impl<'a, E: SimdElement> RowsInOrder<'a, E> {
-    /// Creates rows of a range of tokens, without the last few, which are not a whole line of
-    /// logits. Returns `None` for a list, and for a range whose runs in memory are short.
+    /// Creates rows of a range of tokens, without the last few, which are less than
+    /// [`BLOCK_ROWS`]. Returns `None` for a list, and if runs in memory are shorter: blocks are the
+    /// same for every storage, and so are the bits of a result.
     ///
     /// # Safety
     /// All tokens must be in `rows`.
@@ -104,9 +104,9 @@ impl<'a, E: SimdElement> RowsInOrder<'a, E> {
         let (keys, values) = (rows.keys(), rows.values());
         let run_rows = |vectors: &Vectors<'_, E>| vectors.run_rows(from, strip_rows);
         let strip_rows = run_rows(keys).min(run_rows(values));
-        let to = to - (to - from) % LANES;
+        let to = to - (to - from) % BLOCK_ROWS;
         let (keys, values) = (Runs::new(keys), Runs::new(values));
-        let long = strip_rows >= LANES && to > from;
+        let long = strip_rows >= BLOCK_ROWS && to > from;
         long.then_some(Self { rows, from, to, strip_rows, keys, values })
     }
 

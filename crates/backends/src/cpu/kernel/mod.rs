@@ -45,6 +45,9 @@ pub(crate) use super::simd::SimdLine;
 /// A logit below all others.
 const LEAST: f32 = f32::MIN;
 
+/// Bytes of a cache line.
+const LINE_BYTES: usize = 64;
+
 /// Rows to read, and queries to multiply them with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pass<'a, E> {

@@ -8,8 +8,7 @@ use vattention_core::{
     step::{BlockLayout, Blocks, RowScales, SCALE_BYTES, StoredRows},
 };
 
-use super::LANES;
-use super::blocks::LINE_BYTES;
+use super::{LANES, LINE_BYTES};
 use crate::cpu::simd::{CHUNK, Scalar, Simd, SimdElement};
 
 /// Bytes of keys and values in a block on Intel's processors: the size of a small memory page, at
