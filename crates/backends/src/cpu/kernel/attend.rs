@@ -5,8 +5,9 @@ use std::ops::Range;
 use super::blocks::{Pointers, RowBlock, RowSource};
 use super::in_order::RowsInOrder;
 use super::rows::BLOCK_ROWS;
+use super::score::BlockKeys;
 use super::tile_sums::TileSums;
-use super::tiles::{TileKernel, record_logits, run_on_tiles, score_tile};
+use super::tiles::{TileKernel, record_logits, run_on_tiles};
 use super::value::{BlockValues, norm_block};
 use super::window::RowWindow;
 use super::{BLOCK_LINES, FOLD, LEAST, Pass, SimdLine, flat};
@@ -150,10 +151,9 @@ impl<E: SimdElement, P: Pointers<E>, const H: usize> TileKernel<E, P>
         let mut rest = *strip;
         loop {
             let block = rest.part(0, len);
-            let used = (block.multiplied_rows::<H, C>() * H).div_ceil(LANES);
+            let logits = &mut logits[..block.logit_lines::<H, C>()];
             if block.len > 0 {
-                let logits = &mut logits[..used];
-                score_tile::<E, S, P, H, N, C, AHEAD>(pass, &block, tile, logits);
+                BlockKeys::<E, P, N, C, AHEAD>::new(pass, &block, tile).score::<S, H>(logits);
             }
             if C > 0 && before.len > 0 {
                 let weights = &mut weights;
@@ -162,7 +162,6 @@ impl<E: SimdElement, P: Pointers<E>, const H: usize> TileKernel<E, P>
             if block.len == 0 {
                 return;
             }
-            let logits = &mut logits[..used];
             if let Some(per_row) = per_row {
                 record_logits::<E, P, H>(&block, pass, tile, logits, per_row.logits);
             }

@@ -2,7 +2,7 @@
 
 use vattention_core::step::RowScales;
 
-use super::rows::{KvRows, TokenSpan, Vectors};
+use super::rows::{KvRows, TokenSpan, Vectors, prefetch_far};
 use super::{BLOCK_LINES, LANES, LINE_BYTES, SimdLine, flat};
 use crate::cpu::simd::{CHUNK, Simd, SimdElement};
 
@@ -88,23 +88,6 @@ impl<E: SimdElement> Vector<E> {
     }
 }
 
-/// Prefetches the cache lines of a chunk into the second-level cache.
-#[inline(always)]
-unsafe fn prefetch_far<S: Simd, E: SimdElement>(chunk: *const E) {
-    S::prefetch_far(chunk.cast());
-    if size_of::<E>() * CHUNK > LINE_BYTES {
-        S::prefetch_far(chunk.cast::<u8>().wrapping_add(LINE_BYTES));
-    }
-}
-
-/// Prefetches the cache lines of a vector into the second-level cache.
-#[inline(always)]
-pub(super) unsafe fn prefetch_vector<S: Simd, E: SimdElement>(vector: *const E, chunks: usize) {
-    for chunk in 0..chunks {
-        prefetch_far::<S, E>(vector.wrapping_add(chunk * CHUNK));
-    }
-}
-
 /// Successive rows of a pass: a strip, whose rows are found together, or a block of it, whose rows
 /// are multiplied together.
 #[derive(Clone, Copy)]
@@ -124,6 +107,12 @@ impl<E: SimdElement, P: Pointers<E>> RowBlock<'_, E, P> {
     #[inline(always)]
     pub(crate) fn multiplied_rows<const H: usize, const C: usize>(&self) -> usize {
         KvRows::<E>::known_block_rows::<H, C>().unwrap_or(self.len)
+    }
+
+    /// Number of lines of the block's logits `[rows][H]`.
+    #[inline(always)]
+    pub(crate) fn logit_lines<const H: usize, const C: usize>(&self) -> usize {
+        (self.multiplied_rows::<H, C>() * H).div_ceil(LANES)
     }
 
     /// At most `len` rows from row `first` on.

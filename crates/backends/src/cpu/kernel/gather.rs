@@ -2,7 +2,8 @@
 
 use super::blocks::{Pointers, RowBlock, RowSource};
 use super::rows::BLOCK_ROWS;
-use super::tiles::{TileKernel, record_logits, run_on_tiles, score_tile};
+use super::score::BlockKeys;
+use super::tiles::{TileKernel, record_logits, run_on_tiles};
 use super::window::RowWindow;
 use super::{BLOCK_LINES, LANES, LEAST, Pass, SimdLine, flat};
 use crate::cpu::simd::{CHUNK, Level, Simd, SimdElement, SimdKernel};
@@ -87,9 +88,8 @@ impl<E: SimdElement, P: Pointers<E>, const H: usize> TileKernel<E, P>
         let mut logits = [SimdLine([LEAST; LANES]); BLOCK_LINES];
         for first in (0..strip.len).step_by(len) {
             let block = strip.part(first, len);
-            let used = (block.multiplied_rows::<H, C>() * H).div_ceil(LANES);
-            let logits = &mut logits[..used];
-            score_tile::<E, S, P, H, N, C, AHEAD>(self.pass, &block, tile, logits);
+            let logits = &mut logits[..block.logit_lines::<H, C>()];
+            BlockKeys::<E, P, N, C, AHEAD>::new(self.pass, &block, tile).score::<S, H>(logits);
             record_logits::<E, P, H>(&block, self.pass, tile, logits, self.logits);
         }
     }

@@ -1,6 +1,6 @@
 //! Pointers to rows in order, in strips whose vectors have equal distances in memory.
 
-use super::blocks::{FAR, NEAR, Pointers, RowBlock, RowSource, Vector, prefetch_vector};
+use super::blocks::{FAR, NEAR, Pointers, RowBlock, RowSource, Vector};
 use super::rows::{BLOCK_ROWS, KvRows, TokenSpan, Vectors};
 use crate::cpu::simd::{Simd, SimdElement};
 
@@ -144,11 +144,8 @@ impl<'a, E: SimdElement> RowSource<'a, E> for RowsInOrder<'a, E> {
     #[inline(always)]
     unsafe fn prefetch_first<S: Simd>(&self) {
         for token in self.from..self.to.min(self.from + FAR) {
-            let (key, value) = self.find(token);
-            prefetch_vector::<S, E>(key, self.rows.key_chunks());
-            prefetch_vector::<S, E>(value, self.rows.value_chunks());
+            self.rows.prefetch::<S>(token, self.find(token));
         }
-        self.prefetch_scales::<S>(self.from, FAR);
     }
 
     #[inline(always)]

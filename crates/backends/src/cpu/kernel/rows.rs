@@ -231,6 +231,25 @@ impl<'a, E: Copy> KvRows<'a, E> {
         1 << (bytes / self.bytes()).max(1).ilog2()
     }
 
+    /// Prefetches the key, the value and the scales of a token into the second-level cache.
+    ///
+    /// # Safety
+    /// The token must be in range.
+    #[inline(always)]
+    pub(super) unsafe fn prefetch<S: Simd>(&self, token: usize, (key, value): (*const E, *const E))
+    where
+        E: SimdElement,
+    {
+        for (vector, chunks) in [(key, self.key_chunks()), (value, self.value_chunks())] {
+            for chunk in 0..chunks {
+                prefetch_far::<S, E>(vector.wrapping_add(chunk * CHUNK));
+            }
+        }
+        if E::SCALED {
+            self.prefetch_scales::<S>(token, (key, value));
+        }
+    }
+
     /// Prefetches the scales of a token with the given key and value.
     ///
     /// # Safety
@@ -411,7 +430,7 @@ impl<'a, E: Copy> Vectors<'a, E> {
         }
     }
 
-    /// Number of rows, a power of two and at most `most`, such that blocks of so many tokens,
+    /// Number of rows, a power of two and at most `most`, such that blocks of this length,
     /// counted from `token` on, are each in one run.
     pub(super) fn run_rows(&self, token: usize, most: usize) -> usize {
         let BlockLayout { first, per_block, .. } = self.layout;
@@ -454,5 +473,14 @@ impl<'a, E: Copy> Vectors<'a, E> {
     #[inline(always)]
     unsafe fn in_block(&self, block: &[E], row: usize) -> *const E {
         block.as_ptr().add(row * self.layout.stride + self.layout.column)
+    }
+}
+
+/// Prefetches the cache lines of a chunk into the second-level cache.
+#[inline(always)]
+pub(super) unsafe fn prefetch_far<S: Simd, E: SimdElement>(chunk: *const E) {
+    S::prefetch_far(chunk.cast());
+    if size_of::<E>() * CHUNK > LINE_BYTES {
+        S::prefetch_far(chunk.cast::<u8>().wrapping_add(LINE_BYTES));
     }
 }

@@ -3,25 +3,31 @@
 use vattention_core::step::{TANH, TANH_LIMIT};
 
 use super::blocks::{Pointers, RowBlock, Vector};
-use super::{LANES, LEAST, SimdLine, TileQueries, flat, multiply_lines};
+use super::{LANES, LEAST, Pass, SimdLine, TileQueries, flat, multiply_lines};
 use crate::cpu::simd::{CHUNK, Simd, SimdElement};
 
 /// Keys of a block, and the queries of a tile, of which the first `N` are used. With `AHEAD`, later
 /// rows are prefetched.
 #[derive(Clone, Copy)]
 pub(crate) struct BlockKeys<'b, E, P, const N: usize, const C: usize, const AHEAD: bool> {
-    pub(crate) block: &'b RowBlock<'b, E, P>,
-    pub(crate) queries: &'b TileQueries,
-    pub(crate) tile: usize,
+    block: &'b RowBlock<'b, E, P>,
+    queries: &'b TileQueries,
+    tile: usize,
     /// Soft cap of the logits, in base 2.
-    pub(crate) soft_cap: Option<f32>,
+    soft_cap: Option<f32>,
 }
 
-impl<E, P, const N: usize, const C: usize, const AHEAD: bool> BlockKeys<'_, E, P, N, C, AHEAD>
+impl<'b, E, P, const N: usize, const C: usize, const AHEAD: bool> BlockKeys<'b, E, P, N, C, AHEAD>
 where
     E: SimdElement,
     P: Pointers<E>,
 {
+    /// Creates the keys of a block, and the queries of a tile of the pass.
+    #[inline(always)]
+    pub(crate) fn new(pass: &'b Pass<'_, E>, block: &'b RowBlock<'b, E, P>, tile: usize) -> Self {
+        Self { block, queries: pass.queries, tile, soft_cap: pass.soft_cap }
+    }
+
     #[inline(always)]
     fn chunks(&self) -> usize {
         if C > 0 { C } else { self.block.rows.key_chunks() }

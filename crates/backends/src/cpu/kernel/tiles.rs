@@ -2,7 +2,6 @@
 
 use super::blocks::{Pointers, RowBlock};
 use super::rows::is_intel;
-use super::score::BlockKeys;
 use super::{Pass, SimdLine, flat};
 use crate::cpu::simd::{Simd, SimdElement, SimdKernel};
 
@@ -92,26 +91,6 @@ where
         let OnTile { kernel, strip, tile } = self.0;
         kernel.run::<S, N, C, AHEAD>(strip, tile);
     }
-}
-
-/// Computes the logits of a block for a tile with `N` query heads, `[rows][H]`.
-#[inline(always)]
-pub(super) unsafe fn score_tile<
-    E: SimdElement,
-    S: Simd,
-    P: Pointers<E>,
-    const H: usize,
-    const N: usize,
-    const C: usize,
-    const AHEAD: bool,
->(
-    pass: &Pass<'_, E>,
-    block: &RowBlock<'_, E, P>,
-    tile: usize,
-    logits: &mut [SimdLine],
-) {
-    let Pass { queries, soft_cap, .. } = *pass;
-    BlockKeys::<E, P, N, C, AHEAD> { block, queries, tile, soft_cap }.score::<S, H>(logits);
 }
 
 /// Copies the logits of a block for a tile's heads, `[rows][H]`, to the logits of all heads,

@@ -32,7 +32,7 @@ where
     ) {
         let to = sums.recent.as_mut_ptr().cast::<f32>();
         if E::SCALED {
-            let weights = &mut weights[..(self.block.len * H).div_ceil(LANES)];
+            let weights = &mut weights[..self.block.logit_lines::<H, C>()];
             multiply_lines::<S>(weights, &self.block.value_scales::<H>());
             return self.add_integers::<S, H>(&RoundedWeights::new::<H>(weights), to);
         }

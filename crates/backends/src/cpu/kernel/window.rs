@@ -1,6 +1,6 @@
 //! Pointers to the rows of a pass in any order.
 
-use super::blocks::{FAR, NEAR, Pointers, RowBlock, RowSource, Vector, prefetch_vector};
+use super::blocks::{FAR, NEAR, Pointers, RowBlock, RowSource, Vector};
 use super::rows::{KvRows, TokenSpan};
 use crate::cpu::simd::{Simd, SimdElement};
 
@@ -125,10 +125,8 @@ impl<'a, E: SimdElement> RowSource<'a, E> for RowWindow<'a, E> {
     #[inline(always)]
     unsafe fn prefetch_first<S: Simd>(&self) {
         for row in 0..FAR.min(self.tokens.len()) {
-            prefetch_vector::<S, E>(self.keys[row], self.rows.key_chunks());
-            prefetch_vector::<S, E>(self.values[row], self.rows.value_chunks());
+            self.rows.prefetch::<S>(self.tokens.token(row), (self.keys[row], self.values[row]));
         }
-        self.prefetch_scales::<S>(0, FAR);
     }
 
     #[inline(always)]

@@ -14,6 +14,9 @@ pub(crate) struct Avx2;
 /// Elements of a register.
 const HALF: usize = LANES / 2;
 
+/// Number of f64 in a register.
+const QUARTER: usize = LANES / 4;
+
 type Halves = (__m256, __m256);
 type IntHalves = (__m256i, __m256i);
 
@@ -45,22 +48,15 @@ impl Simd for Avx2 {
     #[inline(always)]
     unsafe fn store_wide(to: *mut f64, x: Halves, factor: f64) {
         let factor = _mm256_set1_pd(factor);
-        for (i, half) in [x.0, x.1].into_iter().enumerate() {
-            let low = _mm256_cvtps_pd(_mm256_castps256_ps128(half));
-            let high = _mm256_cvtps_pd(_mm256_extractf128_ps::<1>(half));
-            _mm256_storeu_pd(to.add(i * HALF), _mm256_mul_pd(low, factor));
-            _mm256_storeu_pd(to.add(i * HALF + HALF / 2), _mm256_mul_pd(high, factor));
+        for (i, x) in widen_to_f64(x).into_iter().enumerate() {
+            _mm256_storeu_pd(to.add(i * QUARTER), _mm256_mul_pd(x, factor));
         }
     }
     #[inline(always)]
     unsafe fn add_wide(to: *mut f64, x: Halves) {
-        for (i, half) in [x.0, x.1].into_iter().enumerate() {
-            let low = _mm256_cvtps_pd(_mm256_castps256_ps128(half));
-            let high = _mm256_cvtps_pd(_mm256_extractf128_ps::<1>(half));
-            let to = to.add(i * HALF);
-            for (to, x) in [(to, low), (to.add(HALF / 2), high)] {
-                _mm256_storeu_pd(to, _mm256_add_pd(_mm256_loadu_pd(to), x));
-            }
+        for (i, x) in widen_to_f64(x).into_iter().enumerate() {
+            let to = to.add(i * QUARTER);
+            _mm256_storeu_pd(to, _mm256_add_pd(_mm256_loadu_pd(to), x));
         }
     }
     #[inline(always)]
@@ -202,6 +198,14 @@ impl Simd for Avx2 {
     unsafe fn prefetch_far(line: *const u8) {
         _mm_prefetch::<_MM_HINT_T1>(line.cast());
     }
+}
+
+/// Converts elements to f64, a quarter of them in each register.
+#[inline(always)]
+unsafe fn widen_to_f64(x: Halves) -> [__m256d; 4] {
+    let low = |half| _mm256_cvtps_pd(_mm256_castps256_ps128(half));
+    let high = |half| _mm256_cvtps_pd(_mm256_extractf128_ps::<1>(half));
+    [low(x.0), high(x.0), low(x.1), high(x.1)]
 }
 
 /// Loads sixteen 8-bit integers as 16-bit integers.

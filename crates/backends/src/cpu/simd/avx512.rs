@@ -38,15 +38,13 @@ impl Simd for Avx512 {
     #[inline(always)]
     unsafe fn store_wide(to: *mut f64, x: __m512, factor: f64) {
         let factor = _mm512_set1_pd(factor);
-        let low = _mm512_cvtps_pd(_mm512_castps512_ps256(x));
-        let high = _mm512_cvtps_pd(_mm512_extractf32x8_ps::<1>(x));
+        let (low, high) = widen_to_f64(x);
         _mm512_storeu_pd(to, _mm512_mul_pd(low, factor));
         _mm512_storeu_pd(to.add(LANES / 2), _mm512_mul_pd(high, factor));
     }
     #[inline(always)]
     unsafe fn add_wide(to: *mut f64, x: __m512) {
-        let low = _mm512_cvtps_pd(_mm512_castps512_ps256(x));
-        let high = _mm512_cvtps_pd(_mm512_extractf32x8_ps::<1>(x));
+        let (low, high) = widen_to_f64(x);
         for (to, x) in [(to, low), (to.add(LANES / 2), high)] {
             _mm512_storeu_pd(to, _mm512_add_pd(_mm512_loadu_pd(to), x));
         }
@@ -187,6 +185,13 @@ impl Simd for Avx512 {
     unsafe fn prefetch_far(line: *const u8) {
         _mm_prefetch::<_MM_HINT_T1>(line.cast());
     }
+}
+
+/// Converts elements to f64: the first half and the second.
+#[inline(always)]
+unsafe fn widen_to_f64(x: __m512) -> (__m512d, __m512d) {
+    let high = _mm512_extractf32x8_ps::<1>(x);
+    (_mm512_cvtps_pd(_mm512_castps512_ps256(x)), _mm512_cvtps_pd(high))
 }
 
 /// Transposes and sums: pairs of vectors are interleaved and added, four times.
