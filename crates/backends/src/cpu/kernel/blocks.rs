@@ -11,7 +11,7 @@ use crate::cpu::simd::{CHUNK, Simd, SimdElement};
 pub(super) const FAR: usize = 64;
 
 /// Distance from the multiplied row to the row that is prefetched into the first-level cache.
-pub(super) const NEAR: usize = 4;
+pub(super) const NEAR: usize = 8;
 
 /// Rows of a pass, which are found strip by strip.
 pub(crate) trait RowSource<'a, E> {
@@ -34,6 +34,10 @@ pub(crate) trait RowSource<'a, E> {
 
 /// Pointers to the vectors of a block.
 pub(crate) trait Pointers<E>: Copy {
+    /// True if the vectors may have any order in memory. In order, short vectors come from the
+    /// second-level cache in time.
+    const SCATTERED: bool;
+
     /// Vector of a row. Rows from the end of the pass to the end of the last whole block have
     /// vectors too.
     ///
@@ -67,18 +71,17 @@ pub(crate) struct Vector<E> {
 }
 
 impl<E: SimdElement> Vector<E> {
-    /// Prefetches the cache lines of the chunk at `offset` in later rows. `C` is the number of
-    /// chunks if it is known to the compiler, and then vectors are short.
+    /// Prefetches the cache lines of the chunk at `offset` in later rows, into the first-level cache
+    /// only if `near` is true.
     #[inline(always)]
-    pub(crate) unsafe fn prefetch<S: Simd, const C: usize>(self, offset: usize) {
+    pub(crate) unsafe fn prefetch<S: Simd>(self, offset: usize, near: bool) {
         // Several chunks of a small type are in one cache line.
         let bytes = size_of::<E>() * offset;
         if size_of::<E>() * CHUNK < LINE_BYTES && !bytes.is_multiple_of(LINE_BYTES) {
             return;
         }
         prefetch_far::<S, E>(self.far.wrapping_add(offset));
-        // Short vectors come from the second-level cache in time.
-        if C > 0 {
+        if !near {
             return;
         }
         S::prefetch_near(self.near.wrapping_add(offset).cast());

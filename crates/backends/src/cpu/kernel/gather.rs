@@ -1,7 +1,6 @@
 //! Logits of a list's rows, and copies of their values.
 
 use super::blocks::{Pointers, RowBlock, RowSource};
-use super::rows::BLOCK_ROWS;
 use super::score::BlockKeys;
 use super::tiles::{TileKernel, record_logits, run_on_tiles};
 use super::window::RowWindow;
@@ -62,14 +61,11 @@ impl<E: SimdElement, const H: usize> SimdKernel for GatherKernel<'_, '_, E, H> {
         if tokens.len() == 0 {
             return;
         }
-        // Values are copied while the keys of the same rows are in the first-level cache.
-        let strip_rows = rows.strip_rows(*query_heads > H).min(BLOCK_ROWS);
-        let mut window = RowWindow::new(rows, *tokens, 0, strip_rows);
+        let mut window = RowWindow::new(rows, *tokens, 0, rows.strip_rows(*query_heads > H));
         window.prefetch_first::<S>();
         for first in (0..tokens.len()).step_by(window.strip_rows()) {
             let strip = window.strip::<S>(first);
             run_on_tiles::<S, E, _, _, H>(&mut self, *query_heads, &strip);
-            self.copy_values::<S, _>(&strip);
         }
     }
 }
@@ -77,7 +73,8 @@ impl<E: SimdElement, const H: usize> SimdKernel for GatherKernel<'_, '_, E, H> {
 impl<E: SimdElement, P: Pointers<E>, const H: usize> TileKernel<E, P>
     for GatherKernel<'_, '_, E, H>
 {
-    /// Computes the logits of a strip for a tile.
+    /// Computes the logits of a strip for a tile. The values of a block are copied together with the
+    /// first tile's logits, so that keys and values are requested at equal intervals.
     #[inline(always)]
     unsafe fn run<S: Simd, const N: usize, const C: usize, const AHEAD: bool>(
         &mut self,
@@ -91,14 +88,20 @@ impl<E: SimdElement, P: Pointers<E>, const H: usize> TileKernel<E, P>
             let logits = &mut logits[..block.logit_lines::<H, C>()];
             BlockKeys::<E, P, N, C, AHEAD>::new(self.pass, &block, tile).score::<S, H>(logits);
             record_logits::<E, P, H>(&block, self.pass, tile, logits, self.logits);
+            if tile == 0 {
+                self.copy_values::<S, P, C>(&block);
+            }
         }
     }
 }
 
 impl<E: SimdElement, const H: usize> GatherKernel<'_, '_, E, H> {
     #[inline(always)]
-    unsafe fn copy_values<S: Simd, P: Pointers<E>>(&mut self, block: &RowBlock<'_, E, P>) {
-        let stride = block.rows.value_chunks() * CHUNK;
+    unsafe fn copy_values<S: Simd, P: Pointers<E>, const C: usize>(
+        &self,
+        block: &RowBlock<'_, E, P>,
+    ) {
+        let stride = if C > 0 { C } else { block.rows.value_chunks() } * CHUNK;
         let mut scales = if E::SCALED { Some(block.value_scales::<1>()) } else { None };
         for row in 0..block.len {
             let scale = match &mut scales {
@@ -108,7 +111,7 @@ impl<E: SimdElement, const H: usize> GatherKernel<'_, '_, E, H> {
             let value = block.value(row);
             let to = self.values.add((block.first + row) * stride);
             for offset in (0..stride).step_by(CHUNK) {
-                value.prefetch::<S, 0>(offset);
+                value.prefetch::<S>(offset, true);
                 E::copy_chunk::<S>(value.here.add(offset), scale, to.add(offset));
             }
         }

@@ -40,6 +40,8 @@ pub(crate) struct EvenPointers<E> {
 }
 
 impl<E: Copy> Pointers<E> for EvenPointers<E> {
+    const SCATTERED: bool = false;
+
     #[inline(always)]
     unsafe fn vector(self, row: usize) -> Vector<E> {
         Vector {

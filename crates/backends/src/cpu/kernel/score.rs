@@ -139,7 +139,7 @@ where
     #[inline(always)]
     unsafe fn load_key<S: Simd>(key: &Vector<E>, offset: usize) -> (S::F, S::F) {
         if AHEAD {
-            key.prefetch::<S, C>(offset);
+            key.prefetch::<S>(offset, C == 0 || P::SCATTERED);
         }
         E::widen::<S>(key.here.add(offset))
     }
@@ -194,7 +194,7 @@ where
             let mut pairs = [S::splat_int(0); R];
             for (key, pairs) in keys.iter().zip(&mut pairs) {
                 if AHEAD {
-                    key.prefetch::<S, C>(chunk * CHUNK);
+                    key.prefetch::<S>(chunk * CHUNK, true);
                 }
                 *pairs = S::pairs_in_row(E::integers(key.here.add(chunk * CHUNK)));
             }

@@ -95,7 +95,7 @@ where
 
 /// Copies the logits of a block for a tile's heads, `[rows][H]`, to the logits of all heads,
 /// `[heads][rows]`.
-#[inline(always)]
+#[inline(never)]
 pub(super) fn record_logits<E, P, const H: usize>(
     block: &RowBlock<'_, E, P>,
     pass: &Pass<'_, E>,
@@ -103,15 +103,15 @@ pub(super) fn record_logits<E, P, const H: usize>(
     logits: &mut [SimdLine],
     all: &mut [f32],
 ) {
-    let mut heads = all.chunks_exact_mut(pass.tokens.len()).skip(tile * H);
-    let heads: [&mut [f32]; H] = std::array::from_fn(|_| {
-        let head = heads.next().expect("a tile has H heads");
-        &mut head[block.first..][..block.len]
-    });
-    let rows = flat(logits).as_chunks::<H>().0;
-    for (row, logits) in rows.iter().enumerate().take(block.len) {
-        for head in 0..H {
-            heads[head][row] = logits[head];
+    let (fours, rest) = flat(logits).as_chunks::<H>().0[..block.len].as_chunks::<4>();
+    let heads = all.chunks_exact_mut(pass.tokens.len()).skip(tile * H);
+    for (head, all) in heads.take(H).enumerate() {
+        let (all, all_rest) = all[block.first..][..block.len].as_chunks_mut::<4>();
+        for (all, four) in all.iter_mut().zip(fours) {
+            *all = four.map(|row| row[head]);
+        }
+        for (logit, row) in all_rest.iter_mut().zip(rest) {
+            *logit = row[head];
         }
     }
 }

@@ -109,7 +109,7 @@ where
             for c in 0..M {
                 let chunk = offset + c * CHUNK;
                 if AHEAD {
-                    value.prefetch::<S, C>(chunk);
+                    value.prefetch::<S>(chunk, C == 0 || P::SCATTERED);
                 }
                 let (low, high) = E::widen::<S>(value.here.add(chunk));
                 for (head, sums) in sums.iter_mut().enumerate() {
@@ -156,8 +156,8 @@ where
         for pair in 0..block.len.div_ceil(2) {
             let (first, second) = (block.value(2 * pair), block.value(2 * pair + 1));
             if FETCH {
-                first.prefetch::<S, C>(offset);
-                second.prefetch::<S, C>(offset);
+                first.prefetch::<S>(offset, true);
+                second.prefetch::<S>(offset, true);
             }
             let (a, b) = (first.here.add(offset), second.here.add(offset));
             let values = S::pairs_of_rows(E::integers(a), E::integers(b));

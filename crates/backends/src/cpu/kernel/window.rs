@@ -43,6 +43,8 @@ impl<E> RingPointers<E> {
 }
 
 impl<E: Copy> Pointers<E> for RingPointers<E> {
+    const SCATTERED: bool = true;
+
     #[inline(always)]
     unsafe fn vector(self, row: usize) -> Vector<E> {
         let ring = self.ring.cast::<*const E>();
