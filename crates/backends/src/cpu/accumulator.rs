@@ -19,18 +19,30 @@ use super::sample::DrawnSample;
 use super::sample_rows::SampledElement;
 use crate::executor::RowSums;
 
-/// Cost of a gathered row, relative to a row read in order.
-const GATHERING: f64 = 1.6;
+// Costs on AMD's Zen 5 with AVX-512, for heads of 64 and 128 elements in bf16. Those in bytes are
+// the number of bytes that are read in order in the same time.
 
-/// Cost of checking one element of a value for one query head: number of bytes that are read in
-/// order in the same time.
-const CHECKING: f64 = 3.5;
+/// Cost of a row of a list, relative to a row read in order.
+const LISTED: f64 = 1.6;
+
+/// Cost of a drawn row, whose value is copied for checks, relative to a row read in order.
+const GATHERING: f64 = 2.4;
+
+/// Cost in bytes of checking one element of a value for one query head.
+const CHECKING: f64 = 1.2;
+
+/// Cost in bytes of checking a token, apart from the elements of its value.
+const CHECKING_TOKEN: f64 = 380.0;
 
 /// Cost of a sampler's scan of a token, relative to a row read in order.
-const SCANNING: f64 = 0.25;
+const SCANNING: f64 = 0.27;
 
-/// Expected number of checks per drawn token; the first budget estimate is usually revised once.
-const CHECKS: f64 = 2.0;
+/// Cost in bytes of a scanned sample, apart from its tokens: query rotations, first searches and
+/// reports.
+const SAMPLING: f64 = 240_000.0;
+
+/// Expected number of checks per drawn token: some samples grow after the first check.
+const CHECKS: f64 = 1.5;
 
 /// Sums over the rows of one token list. Each row is read once for all query heads.
 pub(crate) struct CpuAccumulator<'a, E: SampledElement> {
@@ -206,7 +218,9 @@ impl<E: SampledElement> Accumulator for CpuAccumulator<'_, E> {
         let scan = match work {
             RemainingWork::Reading => return dense_from(visible),
             RemainingWork::Checks => 0.0,
-            RemainingWork::Scan => SCANNING * visible as f64,
+            RemainingWork::Scan => {
+                SCANNING * visible as f64 + SAMPLING / self.heads.rows.bytes() as f64
+            }
         };
         let check = check_cost(self.heads);
         // Drawn tokens were read and checked once, and are expected to be checked again.
@@ -219,12 +233,12 @@ impl<E: SampledElement> Accumulator for CpuAccumulator<'_, E> {
 /// same time.
 fn check_cost<E: SampledElement>(heads: &QueryHeads<'_, E>) -> f64 {
     let numbers = (heads.members() * heads.value_dim()) as f64;
-    CHECKING * numbers / heads.rows.bytes() as f64
+    (CHECKING * numbers + CHECKING_TOKEN) / heads.rows.bytes() as f64
 }
 
-/// Smallest number of gathered rows that take longer than all `visible` rows read in order.
+/// Smallest number of rows of a list that take longer than all `visible` rows read in order.
 pub(crate) fn dense_from(visible: usize) -> usize {
-    count_rows(visible as f64, GATHERING)
+    count_rows(visible as f64, LISTED)
 }
 
 /// Smallest number of rows at `cost` each that take longer than `rows` rows read in order.

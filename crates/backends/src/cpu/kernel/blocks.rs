@@ -71,8 +71,8 @@ pub(crate) struct Vector<E> {
 }
 
 impl<E: SimdElement> Vector<E> {
-    /// Prefetches the cache lines of the chunk at `offset` in later rows, into the first-level cache
-    /// only if `near` is true.
+    /// Prefetches the cache lines of the chunk at `offset` in later rows; into the first-level
+    /// cache only if `near` is true.
     #[inline(always)]
     pub(crate) unsafe fn prefetch<S: Simd>(self, offset: usize, near: bool) {
         // Several chunks of a small type are in one cache line.

@@ -73,8 +73,8 @@ impl<E: SimdElement, const H: usize> SimdKernel for GatherKernel<'_, '_, E, H> {
 impl<E: SimdElement, P: Pointers<E>, const H: usize> TileKernel<E, P>
     for GatherKernel<'_, '_, E, H>
 {
-    /// Computes the logits of a strip for a tile. The values of a block are copied together with the
-    /// first tile's logits, so that keys and values are requested at equal intervals.
+    /// Computes the logits of a strip for a tile. For the first tile it also copies the values,
+    /// block by block, so that keys and values are requested at equal intervals.
     #[inline(always)]
     unsafe fn run<S: Simd, const N: usize, const C: usize, const AHEAD: bool>(
         &mut self,
