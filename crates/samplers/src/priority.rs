@@ -287,7 +287,7 @@ fn variance_factors(levels: &[i16], now: i16, then: i16) -> Vec<f64> {
     for (factor, &level) in factors.iter_mut().zip(levels) {
         let [now, then] =
             [number(probability_level(level, now)), number(probability_level(level, then))];
-        *factor = f64::from(1.0 - then) / (f64::from(then) * f64::from(now));
+        *factor = f64::from((1.0 - then) / (then * now));
     }
     factors
 }

@@ -56,52 +56,59 @@ pub(super) unsafe fn add_weighted<S: Simd, E: SimdElement, const H: usize>(
 ) {
     for first in (0..rows).step_by(FOLD) {
         let rows = FOLD.min(rows - first);
-        for offset in (0..stride).step_by(CHUNK) {
-            let from = values.add(first * stride + offset);
-            let mut lanes = [[0.0; CHUNK]; H];
-            if S::WIDE {
-                let mut weights = weights;
-                for weights in &mut weights {
-                    *weights = weights.add(first);
-                }
-                lanes = weighed::<S, E, H>(from, stride, rows, weights);
-            } else {
-                // There are too few registers for several heads.
-                for (lanes, weights) in lanes.iter_mut().zip(weights) {
-                    [*lanes] = weighed::<S, E, 1>(from, stride, rows, [weights.add(first)]);
-                }
-            }
-            for (head, lanes) in lanes.iter().enumerate() {
-                for (lane, &x) in lanes.iter().enumerate() {
-                    *sums.add(head * stride + offset + lane) += f64::from(x);
+        let from = values.add(first * stride);
+        let mut weights = weights;
+        for weights in &mut weights {
+            *weights = weights.add(first);
+        }
+        for offset in (0..stride).step_by(2 * CHUNK) {
+            let (from, to) = (from.add(offset), sums.add(offset));
+            match (S::WIDE, stride - offset > CHUNK) {
+                (true, true) => add_columns::<S, E, H, 2>(from, stride, rows, weights, to),
+                (true, false) => add_columns::<S, E, H, 1>(from, stride, rows, weights, to),
+                (false, pair) => {
+                    // There are too few registers for several heads or chunks.
+                    for chunk in 0..=usize::from(pair) {
+                        let (from, to) = (from.add(chunk * CHUNK), to.add(chunk * CHUNK));
+                        for (head, weights) in weights.into_iter().enumerate() {
+                            let to = to.add(head * stride);
+                            add_columns::<S, E, 1, 1>(from, stride, rows, [weights], to);
+                        }
+                    }
                 }
             }
         }
     }
 }
 
-/// Weighted sums of one chunk of each row.
+/// Adds the weighted sums of `M` chunks of each row, which are summed in f32, to `to`
+/// `[H][stride]`. Sums of several chunks are computed at the same time, because a processor begins
+/// additions to other sums while it waits for one.
 #[inline(always)]
-unsafe fn weighed<S: Simd, E: SimdElement, const H: usize>(
+unsafe fn add_columns<S: Simd, E: SimdElement, const H: usize, const M: usize>(
     from: *const E,
     stride: usize,
     rows: usize,
     weights: [*const f32; H],
-) -> [[f32; CHUNK]; H] {
-    let mut sums = [(S::splat(0.0), S::splat(0.0)); H];
+    to: *mut f64,
+) {
+    let mut sums = [[(S::splat(0.0), S::splat(0.0)); M]; H];
     for row in 0..rows {
-        let (low, high) = E::widen::<S>(from.add(row * stride));
-        for (sum, weights) in sums.iter_mut().zip(weights) {
-            let weight = S::splat(*weights.add(row));
-            *sum = (S::fma(low, weight, sum.0), S::fma(high, weight, sum.1));
+        for chunk in 0..M {
+            let (low, high) = E::widen::<S>(from.add(row * stride + chunk * CHUNK));
+            for (sums, weights) in sums.iter_mut().zip(weights) {
+                let (weight, sum) = (S::splat(*weights.add(row)), &mut sums[chunk]);
+                *sum = (S::fma(low, weight, sum.0), S::fma(high, weight, sum.1));
+            }
         }
     }
-    let mut lanes = [[0.0; CHUNK]; H];
-    for (lanes, sum) in lanes.iter_mut().zip(sums) {
-        S::store(lanes.as_mut_ptr(), sum.0);
-        S::store(lanes.as_mut_ptr().add(LANES), sum.1);
+    for (head, sums) in sums.iter().enumerate() {
+        for (chunk, sum) in sums.iter().enumerate() {
+            let to = to.add(head * stride + chunk * CHUNK);
+            S::add_wide(to, sum.0);
+            S::add_wide(to.add(LANES), sum.1);
+        }
     }
-    lanes
 }
 
 /// Computes the product of each value with each vector, `[vectors][rows]`. A vector has `stride`

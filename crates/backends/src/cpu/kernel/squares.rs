@@ -167,6 +167,7 @@ unsafe fn add_heads<S: Simd, E: SimdElement, const N: usize>(
     ProductsKernel { values, stride, vectors, out: &mut dot_outs }.multiply::<S, N>();
     for (head, terms) in heads.iter_mut().enumerate() {
         let dot_outs = &dot_outs[head * b..][..b];
+        let factors = terms.square_factors(sample.unit);
         for part in (0..b).step_by(FOLD) {
             // Sums of one head stay in registers.
             let mut sums = LaneSums::<S>::zeros();
@@ -174,7 +175,7 @@ unsafe fn add_heads<S: Simd, E: SimdElement, const N: usize>(
                 let tokens = TokenVectors::<S>::new(sample, first);
                 let dot_out = load::<S>(dot_outs, first, 0.0);
                 let squares = tokens.add(terms, first, dot_out, &mut sums);
-                store_squares::<S>(squares, terms, sample.unit, first);
+                store_squares::<S>(squares, factors, &mut terms.squares, first);
             }
             terms.sums.add::<S>(&sums);
         }
@@ -339,16 +340,15 @@ impl<S: Simd> PairTerms<S> {
     }
 }
 
-/// Writes the squares of at most sixteen tokens from `first` on.
+/// Writes the squares of at most sixteen tokens, times `factors`, to the columns from `first` on.
 #[inline(always)]
 unsafe fn store_squares<S: Simd>(
     squares: [S::F; 3],
-    head: &mut HeadTerms<'_>,
-    unit: f32,
+    factors: [f64; 3],
+    columns: &mut TokenSquares,
     first: usize,
 ) {
-    let factors = head.square_factors(unit);
-    let TokenSquares { w, ev, e } = &mut head.squares;
+    let TokenSquares { w, ev, e } = columns;
     for ((column, squares), factor) in [w, ev, e].into_iter().zip(squares).zip(factors) {
         let to = &mut column[first..];
         if to.len() >= LANES {
