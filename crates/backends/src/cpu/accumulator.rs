@@ -19,27 +19,28 @@ use super::sample::DrawnSample;
 use super::sample_rows::SampledElement;
 use crate::executor::RowSums;
 
-// Costs on AMD's Zen 5 with AVX-512, for heads of 64 and 128 elements in bf16. Those in bytes are
-// the number of bytes that are read in order in the same time.
+// Costs on AMD's Zen 5 with AVX-512, for heads of 64 and 128 elements in bf16, somewhat below those
+// of one thread: several threads share the memory that limits rows in order. Costs in bytes are the
+// number of bytes that are read in order in the same time.
 
 /// Cost of a row of a list, relative to a row read in order.
 const LISTED: f64 = 1.6;
 
 /// Cost of a drawn row, whose value is copied for checks, relative to a row read in order.
-const GATHERING: f64 = 2.4;
+const GATHERING: f64 = 2.0;
 
 /// Cost in bytes of checking one element of a value for one query head.
-const CHECKING: f64 = 1.2;
+const CHECKING: f64 = 1.0;
 
 /// Cost in bytes of checking a token, apart from the elements of its value.
-const CHECKING_TOKEN: f64 = 380.0;
+const CHECKING_TOKEN: f64 = 300.0;
 
 /// Cost of a sampler's scan of a token, relative to a row read in order.
-const SCANNING: f64 = 0.27;
+const SCANNING: f64 = 0.25;
 
 /// Cost in bytes of a scanned sample, apart from its tokens: query rotations, first searches and
 /// reports.
-const SAMPLING: f64 = 240_000.0;
+const SAMPLING: f64 = 100_000.0;
 
 /// Expected number of checks per drawn token: some samples grow after the first check.
 const CHECKS: f64 = 1.5;
