@@ -94,7 +94,7 @@ where
 }
 
 /// Copies the logits of a block for a tile's heads, `[rows][H]`, to the logits of all heads,
-/// `[heads][rows]`.
+/// `[heads][rows]`. A function of its own, so that it takes no registers from the kernels' loops.
 #[inline(never)]
 pub(super) fn record_logits<E, P, const H: usize>(
     block: &RowBlock<'_, E, P>,
