@@ -112,6 +112,19 @@ impl<E: SimdElement, P: Pointers<E>> RowBlock<'_, E, P> {
         KvRows::<E>::known_block_rows::<H, C>().unwrap_or(self.len)
     }
 
+    /// Returns true if vectors of `C` chunks (0: of any number) are also prefetched into the
+    /// first-level cache.
+    #[inline(always)]
+    pub(crate) const fn prefetches_near<const C: usize>() -> bool {
+        C == 0 || P::SCATTERED
+    }
+
+    /// Number of chunks of a value: `C`, or if it is 0, the rows' number.
+    #[inline(always)]
+    pub(crate) fn value_chunks<const C: usize>(&self) -> usize {
+        if C > 0 { C } else { self.rows.value_chunks() }
+    }
+
     /// Number of lines of the block's logits `[rows][H]`.
     #[inline(always)]
     pub(crate) fn logit_lines<const H: usize, const C: usize>(&self) -> usize {

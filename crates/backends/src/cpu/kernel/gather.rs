@@ -101,7 +101,7 @@ impl<E: SimdElement, const H: usize> GatherKernel<'_, '_, E, H> {
         &self,
         block: &RowBlock<'_, E, P>,
     ) {
-        let stride = if C > 0 { C } else { block.rows.value_chunks() } * CHUNK;
+        let stride = block.value_chunks::<C>() * CHUNK;
         let mut scales = if E::SCALED { Some(block.value_scales::<1>()) } else { None };
         for row in 0..block.len {
             let scale = match &mut scales {
@@ -111,7 +111,7 @@ impl<E: SimdElement, const H: usize> GatherKernel<'_, '_, E, H> {
             let value = block.value(row);
             let to = self.values.add((block.first + row) * stride);
             for offset in (0..stride).step_by(CHUNK) {
-                value.prefetch::<S>(offset, true);
+                value.prefetch::<S>(offset, RowBlock::<E, P>::prefetches_near::<C>());
                 E::copy_chunk::<S>(value.here.add(offset), scale, to.add(offset));
             }
         }

@@ -139,7 +139,7 @@ where
     #[inline(always)]
     unsafe fn load_key<S: Simd>(key: &Vector<E>, offset: usize) -> (S::F, S::F) {
         if AHEAD {
-            key.prefetch::<S>(offset, C == 0 || P::SCATTERED);
+            key.prefetch::<S>(offset, RowBlock::<E, P>::prefetches_near::<C>());
         }
         E::widen::<S>(key.here.add(offset))
     }

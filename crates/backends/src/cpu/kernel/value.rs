@@ -18,11 +18,6 @@ where
     E: SimdElement,
     P: Pointers<E>,
 {
-    #[inline(always)]
-    fn chunks(self) -> usize {
-        if C > 0 { C } else { self.block.rows.value_chunks() }
-    }
-
     /// Adds the values of the block with weights `[rows][H]` to the numerators of the tile's heads.
     #[inline(always)]
     pub(crate) unsafe fn add<S: Simd, const H: usize>(
@@ -51,7 +46,7 @@ where
         weights: *const f32,
         numerator: *mut f32,
     ) {
-        let chunks = self.chunks();
+        let chunks = self.block.value_chunks::<C>();
         let whole = chunks / M * M;
         for chunk in (0..whole).step_by(M) {
             self.add_heads::<S, H, M>(chunk, weights, numerator);
@@ -75,7 +70,7 @@ where
         let block = self.block;
         // The first two heads prefetch rows for all heads.
         BlockValues::<E, P, 2, C, AHEAD> { block }.add_chunks::<S, H, M>(chunk, weights, numerator);
-        let numerator = numerator.add(2 * self.chunks() * CHUNK);
+        let numerator = numerator.add(2 * self.block.value_chunks::<C>() * CHUNK);
         let weights = weights.add(2);
         if N == 3 {
             BlockValues::<E, P, 1, C, false> { block }
@@ -95,7 +90,7 @@ where
         numerator: *mut f32,
     ) {
         let block = self.block;
-        let stride = self.chunks() * CHUNK;
+        let stride = self.block.value_chunks::<C>() * CHUNK;
         let offset = chunk * CHUNK;
         let mut sums = [[(S::splat(0.0), S::splat(0.0)); M]; N];
         for (head, sums) in sums.iter_mut().enumerate() {
@@ -109,7 +104,7 @@ where
             for c in 0..M {
                 let chunk = offset + c * CHUNK;
                 if AHEAD {
-                    value.prefetch::<S>(chunk, C == 0 || P::SCATTERED);
+                    value.prefetch::<S>(chunk, RowBlock::<E, P>::prefetches_near::<C>());
                 }
                 let (low, high) = E::widen::<S>(value.here.add(chunk));
                 for (head, sums) in sums.iter_mut().enumerate() {
@@ -135,7 +130,7 @@ where
         weights: &RoundedWeights,
         numerator: *mut f32,
     ) {
-        let stride = self.chunks() * CHUNK;
+        let stride = self.block.value_chunks::<C>() * CHUNK;
         for offset in (0..stride).step_by(CHUNK) {
             self.add_columns::<S, H, AHEAD>(offset, weights, numerator);
             self.add_columns::<S, H, false>(offset + LANES, weights, numerator);
@@ -151,7 +146,7 @@ where
         numerator: *mut f32,
     ) {
         let block = self.block;
-        let stride = self.chunks() * CHUNK;
+        let stride = self.block.value_chunks::<C>() * CHUNK;
         let mut sums = [S::splat_int(0); N];
         for pair in 0..block.len.div_ceil(2) {
             let (first, second) = (block.value(2 * pair), block.value(2 * pair + 1));
