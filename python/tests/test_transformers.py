@@ -124,7 +124,7 @@ def test_reports_of_steps_are_stored_on_request():
 
 
 def test_report_and_check():
-    model, inputs = checkpoint(), prompt(tokens=3000, padding=(0, 0))
+    model, inputs = checkpoint(), prompt(tokens=1500, padding=(0, 0))
     pipeline = Pipeline.load(CONFIGS / "priority.toml", "estimator.epsilon=0.3")
     cache = vt.VAttentionCache(model.config, pipeline, check=True, report=True)
     generated(model, inputs, cache, max_new_tokens=5)

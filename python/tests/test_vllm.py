@@ -195,10 +195,10 @@ class Reports:
 
 def test_errors_are_within_their_bars(start):
     """The shares of rows with larger errors are those of a promise with a delta of 0.1."""
-    engine = start("priority", blocks=400)
+    engine = start("priority", blocks=300)
     for layer in engine.layers:
         layer.impl.paged = Reports(layer.impl.paged)
-    read_prompts(engine, {"a": 3000, "b": 2800})
+    read_prompts(engine, {"a": 3000, "b": 1500})
     errors = []
     for _ in range(8):
         for name, (query, output) in engine.step({"a": 1, "b": 1}).items():

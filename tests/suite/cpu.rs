@@ -261,7 +261,7 @@ fn samples_that_were_too_large_are_seldom_tried() {
 #[test]
 fn fallback_by_the_clock_mixes_dense_and_sparse_steps() {
     let shape = Shape { query_heads: 6, kv_heads: 2, head_dim: 32, value_dim: 32 };
-    let sampled = pipeline("[estimator]\ntype = \"ratio\"\ndelta = 0.1\nsize = 0.15\n");
+    let sampled = pipeline("[estimator]\ntype = \"ratio\"\ndelta = 0.1\nsize = 0.2\n");
     let attention = |pipeline, fall_back| {
         start(pipeline, shape, 900, &Options { fall_back, ..Options::default() })
     };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::common::{CASES, backends, case, cases_with_full_layers, dense, sparse};
 use candle_core::{Device, Tensor};
 use vattention_backends::Cpu;
-use vattention_core::{FallBack, Options, PipelineConfig, Storage};
+use vattention_core::{Options, PipelineConfig, Storage};
 use vattention_llm::{
     Config, Generation, LayerReport, Model, PrefillOptions, Prefilled, Prompt, SampleAttention,
     Session, Stop, Strategy,
@@ -262,9 +262,9 @@ fn sparse_pipelines_read_less_and_report_it() {
         let model = open(name);
         let prompt: Vec<u32> = (0..600).map(|i| (i * 37 + i / 11) % 126).collect();
         for backend in backends() {
-            let options = Options { fall_back: FallBack::Never, ..Options::default() };
-            let start =
-                |pipeline| Session::new(&model, backend.as_ref(), &pipeline, &options).unwrap();
+            let start = |pipeline| {
+                Session::new(&model, backend.as_ref(), &pipeline, &Options::default()).unwrap()
+            };
             let (mut exact, mut session) = (start(dense()), start(sparse()));
             let exact_logits = exact.read_prompt(Prompt::whole(&prompt)).unwrap();
             let logits = session.read_prompt(Prompt::whole(&prompt)).unwrap();
