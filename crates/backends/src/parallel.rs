@@ -32,6 +32,10 @@ impl TaskRunner for RayonThreads {
         });
         tasks.end();
     }
+
+    fn has_waiting_thread(&self) -> bool {
+        Team::current().is_some_and(|team| team.has_waiting_thread())
+    }
 }
 
 /// Applies `f` to each piece of work on the threads of rayon's current pool, or on those of the

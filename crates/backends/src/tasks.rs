@@ -26,7 +26,7 @@ impl<'a> Tasks<'a> {
     /// Processes tasks until all of them have been begun. Returns false if they had been before.
     pub(crate) fn process(&self) -> bool {
         let mut any = false;
-        while self.begun.load(Ordering::Relaxed) < self.count {
+        while self.are_left() {
             let index = self.begun.fetch_add(1, Ordering::Relaxed);
             if index >= self.count {
                 break;
@@ -38,6 +38,11 @@ impl<'a> Tasks<'a> {
             any = true;
         }
         any
+    }
+
+    /// Returns true if a task has not been begun.
+    pub(crate) fn are_left(&self) -> bool {
+        self.begun.load(Ordering::Relaxed) < self.count
     }
 
     pub(crate) fn are_finished(&self) -> bool {

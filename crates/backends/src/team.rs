@@ -40,6 +40,30 @@ thread_local! {
 #[derive(Debug, Default)]
 pub(crate) struct Team {
     slots: [TaskSlot; SLOTS],
+    waiting: WaitingThreads,
+}
+
+/// Number of threads that look for tasks and have none.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct WaitingThreads(AtomicUsize);
+
+impl WaitingThreads {
+    /// Calls `wait`, and counts this thread meanwhile.
+    fn count<R>(&self, wait: impl FnOnce() -> R) -> R {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        let result = wait();
+        self.0.fetch_sub(1, Ordering::Relaxed);
+        result
+    }
+
+    /// Calls `work` on a thread that is counted, and does not count it meanwhile.
+    fn leave_out<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+        let result = work();
+        self.0.fetch_add(1, Ordering::Relaxed);
+        result
+    }
 }
 
 /// Slot for the tasks of one part.
@@ -76,16 +100,27 @@ impl Team {
         if let Some(slot) = self.slots.iter().find(|slot| slot.take()) {
             let _guard = slot.post(&tasks);
             tasks.process();
-            look_for_work_until(Some(self), || tasks.are_finished());
+            self.look_for_work_until(|| tasks.are_finished());
         } else {
             tasks.process();
         }
         tasks.end();
     }
 
-    /// Processes posted tasks. Returns false if there were none.
+    /// Processes tasks of the team and jobs of rayon's current pool until `done` returns true,
+    /// without sleeping.
+    pub(crate) fn look_for_work_until(&self, done: impl Fn() -> bool) {
+        self.waiting.count(|| look_for_work_until(Some(self), done));
+    }
+
+    /// Returns true if a thread looks for work and has none.
+    pub(crate) fn has_waiting_thread(&self) -> bool {
+        self.waiting.0.load(Ordering::Relaxed) > 0
+    }
+
+    /// Processes posted tasks on a thread that looks for work. Returns false if there were none.
     fn process_posted(&self) -> bool {
-        self.slots.iter().any(TaskSlot::process)
+        self.slots.iter().any(|slot| slot.process(&self.waiting))
     }
 }
 
@@ -110,8 +145,8 @@ impl TaskSlot {
         WithdrawOnDrop(self)
     }
 
-    /// Processes the posted tasks. Returns false if there were none.
-    fn process(&self) -> bool {
+    /// Processes the posted tasks on a thread of `waiting`. Returns false if there were none.
+    fn process(&self, waiting: &WaitingThreads) -> bool {
         if self.tasks.load(Ordering::Relaxed).is_null() {
             return false;
         }
@@ -120,7 +155,8 @@ impl TaskSlot {
         // SAFETY: Tasks are dropped after `WithdrawOnDrop` has set the pointer to null and has then
         // seen no visitors. All threads agree on the order of these operations, so a visitor that
         // it did not see has loaded the pointer later, and found null.
-        let any = unsafe { tasks.as_ref() }.is_some_and(Tasks::process);
+        let tasks = unsafe { tasks.as_ref() }.filter(|tasks| tasks.are_left());
+        let any = tasks.is_some_and(|tasks| waiting.leave_out(|| tasks.process()));
         self.visitors.fetch_sub(1, Ordering::Release);
         any
     }
@@ -142,7 +178,7 @@ impl Drop for WithdrawOnDrop<'_> {
 }
 
 /// Processes tasks of a team and jobs of rayon's current pool until `done` returns true, without
-/// sleeping.
+/// sleeping. Members of a team call [`Team::look_for_work_until`].
 pub(crate) fn look_for_work_until(team: Option<&Team>, done: impl Fn() -> bool) {
     let mut attempts = 0;
     while !done() {
@@ -178,12 +214,7 @@ mod tests {
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 1..threads {
-                scope.spawn(|| {
-                    while !done.load(Ordering::Relaxed) {
-                        team.process_posted();
-                        std::thread::yield_now();
-                    }
-                });
+                scope.spawn(|| team.look_for_work_until(|| done.load(Ordering::Relaxed)));
             }
             let result = catch_unwind(AssertUnwindSafe(|| team.join(|| work(&team))));
             done.store(true, Ordering::Relaxed);
@@ -222,6 +253,22 @@ mod tests {
                 team.run(2, &|_| {
                     barrier.wait();
                 });
+            }
+        });
+    }
+
+    /// Threads that process tasks do not count as waiting, and those that look for tasks do.
+    #[test]
+    fn a_team_knows_whether_a_thread_waits() {
+        run_in_team(2, |team| {
+            let barrier = Barrier::new(2);
+            team.run(2, &|_| {
+                barrier.wait();
+                assert!(!team.has_waiting_thread());
+                barrier.wait();
+            });
+            while !team.has_waiting_thread() {
+                std::thread::yield_now();
             }
         });
     }

@@ -17,6 +17,10 @@ use super::simd::{LANES, Level, SimdElement, from_lanes};
 /// of threads, so that results do not either.
 const PIECE: usize = 4096;
 
+/// Number of gathered rows that are worth passing to another thread: it takes some microseconds to
+/// read them, and one to pass them. The copies do not depend on this number.
+const SHORT_PIECE: usize = 128;
+
 /// Query heads of a group, in the layout of the kernels.
 #[derive(Clone, Debug)]
 pub(crate) struct QueryHeads<'a, E> {
@@ -169,12 +173,14 @@ impl<'a, E: SimdElement> QueryHeads<'a, E> {
         recorded: &mut LogitsAndNorms,
         values: &mut Vec<E::Sample>,
     ) {
-        for tokens in tokens.chunks(PIECE) {
-            let count = tokens.len();
-            let mut logits = Scratch::new(count * self.tiles() * self.per_tile);
-            let out = GatheredRows { logits: &mut logits, values };
-            gather(self.level, self.per_tile, &self.pass(TokenSpan::List(tokens), None), out);
-            recorded.add_logits(&logits, count);
+        let (count, heads) = (tokens.len(), self.tiles() * self.per_tile);
+        let len = if self.threads.has_waiting_thread() { SHORT_PIECE } else { count.max(1) };
+        let mut logits = Scratch::new(heads * count);
+        let out = GatheredRows { logits: &mut logits, values };
+        let pass = self.pass(TokenSpan::List(tokens), None);
+        gather(self.level, (self.threads, len), self.per_tile, &pass, out);
+        for part in logits.chunks(heads * len) {
+            recorded.add_logits(part, part.len() / heads);
         }
     }
 

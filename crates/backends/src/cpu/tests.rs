@@ -1,6 +1,7 @@
 //! Tests of the kernels and statistics at every level against their definition.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ndarray::Array2;
 use proptest::prelude::*;
@@ -14,13 +15,14 @@ use vattention_core::{
         Accumulator, ExactAccumulator, RemainingWork, Residual, SampleUse, Stratification,
         TokenWeights, WeighedSample,
     },
-    step::Softmax,
+    step::{Softmax, StepThreads, TaskRunner},
     typetag,
 };
 
 use super::accumulator::CpuAccumulator;
 use super::kernel::{AnyRows, KvRows, TokenSpan, exp2};
 use super::query_heads::QueryHeads;
+use super::sample::DrawnSample;
 use super::sample_rows::SampledElement;
 use super::simd::Level;
 use crate::cache::{Cache, CacheView, ChunkSizes};
@@ -121,6 +123,8 @@ trait AnyQueryHeads {
         n: usize,
         strata: bool,
     ) -> Vec<WeighedSample>;
+    /// Logits of the rows of each member, and values.
+    fn gather(&self, threads: StepThreads<'_>, parts: &[&[u32]]) -> (Vec<Vec<f32>>, Vec<f32>);
 }
 
 impl<E: SampledElement> AnyQueryHeads for QueryHeads<'_, E> {
@@ -145,6 +149,16 @@ impl<E: SampledElement> AnyQueryHeads for QueryHeads<'_, E> {
         let heads = self.clone().with_level(level);
         let mut accumulator = CpuAccumulator::new(&heads, n, true, false);
         weighed(&mut accumulator, picks, parts, heads.members(), strata)
+    }
+
+    fn gather(&self, threads: StepThreads<'_>, parts: &[&[u32]]) -> (Vec<Vec<f32>>, Vec<f32>) {
+        let heads = self.clone().with_threads(threads);
+        let mut sample = DrawnSample::new(&heads);
+        for tokens in parts {
+            sample.gather(&heads, tokens);
+        }
+        let logits = (0..heads.members()).map(|member| sample.logits(member).to_vec());
+        (logits.collect(), sample.stored.values(&heads))
     }
 }
 
@@ -599,6 +613,40 @@ fn check_weighed(
         near("inverse rank", got.inverse_rank, want.inverse_rank, scale * want.inverse_rank)?;
     }
     Ok(())
+}
+
+/// Threads of which one always waits for tasks.
+#[derive(Debug, Default)]
+struct WaitingThreads {
+    tasks: AtomicUsize,
+}
+
+impl TaskRunner for WaitingThreads {
+    fn run(&self, count: usize, task: &(dyn Fn(usize) + Sync)) {
+        self.tasks.fetch_add(count, Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            (0..count).for_each(|index| drop(scope.spawn(move || task(index))));
+        });
+    }
+
+    fn has_waiting_thread(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn threads_that_wait_gather_parts_of_the_rows() {
+    for storage in [Storage::F32, Storage::F16, Storage::Bf16, Storage::Q8] {
+        let world = World::new(5, (64, 40), 1500, storage, 11);
+        let view = world.cache.view();
+        let tokens: Vec<u32> = (0..1121).rev().collect();
+        let (first, second) = tokens.split_at(301);
+        let (parts, runner) = ([first, &[], second], WaitingThreads::default());
+        let gather = |threads| world.query_heads(&view, |heads| heads.gather(threads, &parts));
+        assert_eq!(gather(StepThreads::new(&runner)), gather(StepThreads::default()));
+        // Three parts of 128 rows or fewer, then seven.
+        assert_eq!(runner.tasks.into_inner(), 10);
+    }
 }
 
 /// The sample is longer than a part, so that lags reach from part to part.

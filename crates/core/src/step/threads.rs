@@ -11,6 +11,12 @@ pub trait TaskRunner: Debug + Send + Sync {
     ///
     /// A panic of a task must reach the caller of this method.
     fn run(&self, count: usize, task: &(dyn Fn(usize) + Sync));
+
+    /// Returns true if a thread waits for tasks and would find new ones at once. Work of a few
+    /// microseconds is not worth dividing otherwise. By default, no such thread is known.
+    fn has_waiting_thread(&self) -> bool {
+        false
+    }
 }
 
 /// Threads among which the work for one KV head may be divided: the calling thread alone, or the
@@ -22,6 +28,11 @@ impl<'a> StepThreads<'a> {
     /// Creates the threads of a task runner.
     pub const fn new(runner: &'a dyn TaskRunner) -> Self {
         Self(Some(runner))
+    }
+
+    /// Returns true if one of the threads [waits for tasks](TaskRunner::has_waiting_thread).
+    pub fn has_waiting_thread(&self) -> bool {
+        self.0.is_some_and(TaskRunner::has_waiting_thread)
     }
 
     /// Applies `f` to each piece of work, and returns the results in the order of the pieces.

@@ -1,5 +1,7 @@
 //! Logits of a list's rows, and copies of their values.
 
+use vattention_core::step::StepThreads;
+
 use super::blocks::{Pointers, RowBlock, RowSource};
 use super::score::BlockKeys;
 use super::tiles::{TileKernel, record_logits, run_on_tiles};
@@ -10,39 +12,50 @@ use crate::cpu::simd::{CHUNK, Level, Simd, SimdElement, SimdKernel};
 /// Output of [`gather`].
 #[derive(Debug)]
 pub(crate) struct GatheredRows<'a, T> {
-    /// `[tiles · H][rows]`
+    /// `[parts][tiles · H][rows]`
     pub(crate) logits: &'a mut [f32],
     /// Values with their scales, `[rows][value_chunks · CHUNK]`, which are appended.
     pub(crate) values: &'a mut Vec<T>,
 }
 
 /// Computes logits for the rows of `pass`, and appends copies of their values. `heads` is the
-/// number of query heads in a tile: 1, 2 or 4.
+/// number of query heads in a tile: 1, 2 or 4. The work is divided into parts of `len` rows.
 ///
 /// # Panics
 /// If sizes do not match, or a token is not in `pass.rows`.
 pub(crate) fn gather<E: SimdElement>(
     level: Level,
+    (threads, len): (StepThreads<'_>, usize),
     heads: usize,
     pass: &Pass<'_, E>,
     out: GatheredRows<'_, E::Sample>,
 ) {
     let (count, tiles) = (pass.tokens.len(), pass.check_tiles(heads));
     let GatheredRows { logits, values } = out;
-    assert_eq!(logits.len(), count * tiles * heads, "logits");
-    let elements = count * pass.rows.value_chunks() * CHUNK;
+    let (logits_of_row, stride) = (tiles * heads, pass.rows.value_chunks() * CHUNK);
+    assert_eq!(logits.len(), count * logits_of_row, "logits");
+    let elements = count * stride;
     values.reserve(elements);
-    // SAFETY: the sizes of everything that the kernel reads are checked above, and it writes the
-    // `elements` numbers past the end of `values`.
-    unsafe {
-        let end = values.as_mut_ptr().add(values.len());
-        match heads {
-            1 => level.run(GatherKernel::<'_, '_, E, 1> { pass, logits, values: end }),
-            2 => level.run(GatherKernel::<'_, '_, E, 2> { pass, logits, values: end }),
-            _ => level.run(GatherKernel::<'_, '_, E, 4> { pass, logits, values: end }),
+    let new_values = &mut values.spare_capacity_mut()[..elements];
+    let parts = logits.chunks_mut(len * logits_of_row).zip(new_values.chunks_mut(len * stride));
+    let parts = parts.enumerate().map(|(part, (logits, values))| {
+        let pass = Pass { tokens: pass.tokens.part(part * len, len), ..*pass };
+        (pass, logits, values)
+    });
+    threads.map(parts.collect(), |(pass, logits, values)| {
+        let (pass, values) = (&pass, values.as_mut_ptr().cast());
+        // SAFETY: the sizes of everything that the kernel reads are checked above, and `values` has
+        // memory for the values of all rows of the part.
+        unsafe {
+            match heads {
+                1 => level.run(GatherKernel::<'_, '_, E, 1> { pass, logits, values }),
+                2 => level.run(GatherKernel::<'_, '_, E, 2> { pass, logits, values }),
+                _ => level.run(GatherKernel::<'_, '_, E, 4> { pass, logits, values }),
+            }
         }
-        values.set_len(values.len() + elements);
-    }
+    });
+    // SAFETY: the kernels have written the values of all parts.
+    unsafe { values.set_len(values.len() + elements) }
 }
 
 struct GatherKernel<'a, 'p, E: SimdElement, const H: usize> {
