@@ -7,6 +7,8 @@ pub struct PrefixMax {
     len: usize,
     /// Numbers larger than all before them, each with its position in the list.
     records: Vec<(usize, f64)>,
+    /// The last record, or zeros: the answer in most cases, without another access to memory.
+    last: (usize, f64),
 }
 
 impl PrefixMax {
@@ -14,7 +16,8 @@ impl PrefixMax {
     pub fn push(&mut self, number: f64) {
         let number = if number.is_nan() { f64::INFINITY } else { number };
         if number > self.max_of_first(self.len) {
-            self.records.push((self.len, number));
+            self.last = (self.len, number);
+            self.records.push(self.last);
         }
         self.len += 1;
     }
@@ -28,12 +31,16 @@ impl PrefixMax {
     /// Removes all but the first `count` numbers.
     pub fn truncate(&mut self, count: usize) {
         self.records.retain(|&(position, _)| position < count);
+        self.last = self.records.last().copied().unwrap_or_default();
         self.len = self.len.min(count);
     }
 
     /// Largest of the first `count` numbers, or 0 if there are none. O(log records), with about
     /// `ln n` records.
     pub fn max_of_first(&self, count: usize) -> f64 {
+        if self.last.0 < count {
+            return self.last.1;
+        }
         let records = self.records.partition_point(|&(position, _)| position < count);
         self.records[..records].last().map_or(0.0, |&(_, number)| number)
     }
