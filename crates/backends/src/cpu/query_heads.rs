@@ -17,8 +17,8 @@ use super::simd::{LANES, Level, SimdElement, from_lanes};
 /// of threads, so that results do not either.
 const PIECE: usize = 4096;
 
-/// Number of gathered rows that are worth passing to another thread: it takes some microseconds to
-/// read them, and one to pass them. The copies do not depend on this number.
+/// Number of rows that a thread gathers while another one waits for work. To gather them takes some
+/// microseconds, and to pass them to another thread about one. Results do not depend on it.
 const SHORT_PIECE: usize = 128;
 
 /// Query heads of a group, in the layout of the kernels.
