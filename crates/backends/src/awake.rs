@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::team::Team;
+use crate::team::{Team, look_for_work_until};
 
 /// Longest time that a step waits for threads to join it.
 const PATIENCE: Duration = Duration::from_micros(50);
@@ -39,7 +39,7 @@ pub fn keep_awake<R: Send>(work: impl FnOnce() -> R + Send) -> R {
                 if state.load(Ordering::SeqCst) == OPEN {
                     joined.fetch_add(1, Ordering::Relaxed);
                     let done = || state.load(Ordering::Relaxed) == DONE;
-                    team.join(|| team.look_for_work_until(done));
+                    team.join(|| look_for_work_until(Some(team), done));
                 }
             });
         }

@@ -40,30 +40,8 @@ thread_local! {
 #[derive(Debug, Default)]
 pub(crate) struct Team {
     slots: [TaskSlot; SLOTS],
-    waiting: WaitingThreads,
-}
-
-/// Number of threads that look for tasks and have none.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-struct WaitingThreads(AtomicUsize);
-
-impl WaitingThreads {
-    /// Calls `wait`, and counts this thread meanwhile.
-    fn count<R>(&self, wait: impl FnOnce() -> R) -> R {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        let result = wait();
-        self.0.fetch_sub(1, Ordering::Relaxed);
-        result
-    }
-
-    /// Calls `work` on a thread that is counted, and does not count it meanwhile.
-    fn leave_out<R>(&self, work: impl FnOnce() -> R) -> R {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-        let result = work();
-        self.0.fetch_add(1, Ordering::Relaxed);
-        result
-    }
+    /// Number of threads that look for work and have none.
+    waiting: AtomicUsize,
 }
 
 /// Slot for the tasks of one part.
@@ -100,22 +78,16 @@ impl Team {
         if let Some(slot) = self.slots.iter().find(|slot| slot.take()) {
             let _guard = slot.post(&tasks);
             tasks.process();
-            self.look_for_work_until(|| tasks.are_finished());
+            look_for_work_until(Some(self), || tasks.are_finished());
         } else {
             tasks.process();
         }
         tasks.end();
     }
 
-    /// Processes tasks of the team and jobs of rayon's current pool until `done` returns true,
-    /// without sleeping.
-    pub(crate) fn look_for_work_until(&self, done: impl Fn() -> bool) {
-        self.waiting.count(|| look_for_work_until(Some(self), done));
-    }
-
     /// Returns true if a thread looks for work and has none.
     pub(crate) fn has_waiting_thread(&self) -> bool {
-        self.waiting.0.load(Ordering::Relaxed) > 0
+        self.waiting.load(Ordering::Relaxed) > 0
     }
 
     /// Processes posted tasks on a thread that looks for work. Returns false if there were none.
@@ -145,8 +117,8 @@ impl TaskSlot {
         WithdrawOnDrop(self)
     }
 
-    /// Processes the posted tasks on a thread of `waiting`. Returns false if there were none.
-    fn process(&self, waiting: &WaitingThreads) -> bool {
+    /// Processes the posted tasks on one of `waiting` threads. Returns false if there were none.
+    fn process(&self, waiting: &AtomicUsize) -> bool {
         if self.tasks.load(Ordering::Relaxed).is_null() {
             return false;
         }
@@ -156,7 +128,12 @@ impl TaskSlot {
         // seen no visitors. All threads agree on the order of these operations, so a visitor that
         // it did not see has loaded the pointer later, and found null.
         let tasks = unsafe { tasks.as_ref() }.filter(|tasks| tasks.are_left());
-        let any = tasks.is_some_and(|tasks| waiting.leave_out(|| tasks.process()));
+        let any = tasks.is_some_and(|tasks| {
+            waiting.fetch_sub(1, Ordering::Relaxed);
+            let any = tasks.process();
+            waiting.fetch_add(1, Ordering::Relaxed);
+            any
+        });
         self.visitors.fetch_sub(1, Ordering::Release);
         any
     }
@@ -178,8 +155,11 @@ impl Drop for WithdrawOnDrop<'_> {
 }
 
 /// Processes tasks of a team and jobs of rayon's current pool until `done` returns true, without
-/// sleeping. Members of a team call [`Team::look_for_work_until`].
+/// sleeping. Meanwhile this thread counts as waiting, except while it processes a task.
 pub(crate) fn look_for_work_until(team: Option<&Team>, done: impl Fn() -> bool) {
+    if let Some(team) = team {
+        team.waiting.fetch_add(1, Ordering::Relaxed);
+    }
     let mut attempts = 0;
     while !done() {
         attempts = if find_work(team, attempts) { 0 } else { attempts + 1 };
@@ -189,6 +169,9 @@ pub(crate) fn look_for_work_until(team: Option<&Team>, done: impl Fn() -> bool) 
         } else {
             std::hint::spin_loop();
         }
+    }
+    if let Some(team) = team {
+        team.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -214,7 +197,7 @@ mod tests {
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 1..threads {
-                scope.spawn(|| team.look_for_work_until(|| done.load(Ordering::Relaxed)));
+                scope.spawn(|| look_for_work_until(Some(&team), || done.load(Ordering::Relaxed)));
             }
             let result = catch_unwind(AssertUnwindSafe(|| team.join(|| work(&team))));
             done.store(true, Ordering::Relaxed);
